@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -190,6 +190,31 @@ class ScheduleEstimator(Protocol):
         """The evaluator of placements of op groups, which still simulates op by op."""
 
 
+class CompiledSimulator(NamedTuple):
+    """Functions that other compiled code can call, with their first arguments, which one thread uses at a time.
+
+    Compiled code that is handed functions, instead of importing them, can be kept on disk only with explicit types: see
+    `planners/gnn/compiled_loop.py`.
+    """
+
+    run: Any
+    """`(whole, devices [U]) -> (makespan, period, bytes above capacity)`."""
+    whole: Any
+    schedule: Any
+    """`(groups, devices [U], op_s [2, N], hops [2, K], hop_end_s [K], peak_bytes [D]) -> number of hops`, or -1 if a route is missing."""
+    groups: Any
+    most_hops: int
+    """`K`."""
+
+
+@runtime_checkable
+class Compilable(Protocol):
+    """A schedule estimator whose evaluations are single runs in compiled code."""
+
+    def compiled(self, problem: Problem) -> CompiledSimulator | None:
+        """The functions for the units of the problem; None where batches of its placements run on several threads."""
+
+
 class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
     """A simulator; it also gives the order of ops and the unmeasured figures (memory, busy time, bytes)."""
 
@@ -353,6 +378,13 @@ class Problem:
         overhead_s = float((self.topology.dispatch_overhead_s + self.topology.segment_overhead_s).max())
         copies_s = hops_s + float((sent / self.topology.intake_bandwidth_bytes_per_s).max())
         return (1.0 + 1e-9) * (ops_s + copies_s * self.topology.num_devices + overhead_s * self.graph.num_ops)
+
+    def compiled_simulator(self) -> CompiledSimulator | None:
+        """The evaluator's functions for compiled loops; None where evaluations are no single simulations of one thread."""
+        estimator: object = self.estimator
+        if estimator is self.evaluator and isinstance(estimator, Compilable):
+            return estimator.compiled(self)
+        return None
 
     @cached_property
     def local_search(self) -> LocalSearch:

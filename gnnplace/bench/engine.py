@@ -1,10 +1,13 @@
-"""`gnnplace bench engine`: nanoseconds per op of an evaluation, of a batch on all cores, and of a single-op move.
+"""`gnnplace bench engine`: nanoseconds per op of evaluations, batches and moves, and microseconds per evaluation of searches.
 
 The graph is layered: the next layer reads every op, and every second op also reads from one of the three layers before it.
 It runs on four linked devices of unequal speed, with dispatch overhead, memory, workspace and shared weights. There are three
 kinds of placement: `local`, contiguous quarters of a topological order with one op in twenty moved at random, as searches
 evaluate them; `list`, from HEFT; and `random`, the worst case, in which three of four tensors travel. Nanoseconds are the
 minimum over rounds, as other work only adds time; ratios are medians over rounds, each taken within one round.
+
+Searches are the guided search of `gnn` and annealing, on the layered graph of 300 ops from HEFT's placement, 2,000 evaluations
+each, least of five runs. The guided search encodes the graph once; the encoding is timed apart.
 """
 
 import math
@@ -19,14 +22,19 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.classical.list_schedule import list_schedule
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
 from gnnplace.sim.simulator import Simulator
 
 SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
 _ROUNDS = 15
 _OPS_PER_ROUND = 300_000
+_SEARCHED, _SEARCH_ROUNDS = 2_000, 5
 _POPULATION = 4  # factor by which batches are longer, so that waking threads takes a small share of the time
 
 
@@ -43,6 +51,7 @@ def bench_engine(options: BenchOptions) -> BenchResult:
         "batch_speed_up_median": float(np.median([row["batch_speed_up"] for row in local])),
         "move_share_mean": float(np.mean([row["move_share"] for row in local])),
         "move_share_max": max(row["move_share"] for row in local),
+        **_searches(options.seed),
     }
     return BenchResult("engine", options, rows, summary)
 
@@ -74,12 +83,60 @@ def _layered_graph(num_ops: int, seed: int) -> OpGraph:
     return OpGraph.build(f"layered-{num_ops}", ops, tensors, shared)
 
 
-def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
-    graph = _layered_graph(num_ops, seed)
+def _inputs(num_ops: int, rng: np.random.Generator, seed: int) -> tuple[OpGraph, Topology, FloatArray]:
+    """A graph, four devices, and seconds `[N, 4]`."""
     four = tuple(Device(f"d{index}", memory_bytes=10**12, dispatch_overhead_s=5e-6) for index in range(4))
     topology = Topology("four", four, tuple(Link(a.name, b.name, 1e-5, 1e10) for a, b in permutations(four, 2)))
-    rng = np.random.default_rng(seed + 1)
     times: FloatArray = rng.uniform(1e-5, 1e-3, (num_ops, 1)) * rng.uniform(0.5, 1.5, (num_ops, 4))
+    return _layered_graph(num_ops, seed), topology, times
+
+
+def _searches(seed: int) -> dict[str, float]:
+    """Microseconds per evaluation of the guided search and of annealing, and of one encoding."""
+    from gnnplace.planners.gnn.moves import MovesConfig
+    from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
+    from gnnplace.planners.gnn.search import RevisitConfig, revisit
+    from gnnplace.policy.checkpoint import named_policy
+    from gnnplace.policy.network import one_thread, policy_inputs
+
+    graph, topology, times = _inputs(SIZES[0], np.random.default_rng(seed + 1), seed)
+    simulator = Simulator(graph, topology, times, 1)
+    problem = Problem(graph, topology, times, simulator, simulator)
+    network, inputs = named_policy("shipped", seed), policy_inputs(problem)
+    timing = empty_timing(problem, 1)
+    begin = list_schedule(problem).assignment
+    refresh(problem, inputs.tables, timing, 0, begin)
+    config = RevisitConfig(moves=MovesConfig(odds=OddsConfig(encode_every=10**9)))
+
+    def guided() -> None:
+        with Search(problem, Budget(_SEARCHED + 1), "gnn", seed) as search:
+            start_s = float(search.evaluate_batch(begin[None])[0])
+            revisit(PolicySearch(search, inputs, network, np.random.default_rng(seed)), (begin, start_s), 1.0, config)
+
+    def annealed() -> None:
+        with Search(problem, Budget(_SEARCHED + 1), "annealing", seed) as search:
+            start_s = float(search.evaluate_batch(begin[None])[0])
+            anneal(search, begin, start_s, np.random.default_rng(seed), AnnealingConfig())
+
+    odds = MoveOdds(
+        PolicySearch(Search(problem, Budget(1), "gnn", seed), inputs, network, np.random.default_rng(seed)),
+        config.moves.odds,
+    )
+    calls: dict[str, tuple[Callable[[], object], int]] = {
+        "guided_us_per_evaluation": (guided, _SEARCHED),
+        "walk_us_per_evaluation": (annealed, _SEARCHED),
+        "encoding_us": (partial(odds.encode, timing), 1),
+    }
+    with one_thread():
+        return {
+            name: min(timeit(call, number=1) for _ in range(_SEARCH_ROUNDS)) / count * 1e6
+            for name, (call, count) in calls.items()
+        }
+
+
+def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed + 1)
+    graph, topology, times = _inputs(num_ops, rng, seed)
     one_core, two_cores = (Simulator(graph, topology, times, num_threads) for num_threads in (1, 2))
     count = max(4, _OPS_PER_ROUND // num_ops)
     placements = _placements(kind, count, Problem(graph, topology, times, one_core, one_core), rng)

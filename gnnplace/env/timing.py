@@ -91,12 +91,12 @@ def refresh(problem: Problem, tables: UnitTables, timing: Timing, row: int, assi
     schedule = problem.estimator.schedule(Placement(assignment))
     order = np.lexsort((tables.topological_position, schedule.end_s, schedule.start_s))
     transfers = schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_end_s
-    arrival_s = _arrivals(tables, assignment, schedule.end_s, transfers)
+    arrival_s = arrivals(tables, assignment, schedule.end_s, transfers)
     timing.assignment[row] = assignment
     timing.start_s[row] = schedule.start_s
     timing.end_s[row] = schedule.end_s
     timing.arrival_s[row] = arrival_s
-    timing.slack_s[row] = _slack(
+    timing.slack_s[row] = slack(
         tables, assignment, schedule.start_s, schedule.end_s, arrival_s, order, schedule.makespan_s
     )
     durations = schedule.end_s - schedule.start_s
@@ -112,7 +112,7 @@ def tail_s(timing: Timing) -> FloatArray:
 
 
 @njit(cache=True, nogil=True)
-def _arrivals(
+def arrivals(
     tables: UnitTables, assignment: IntArray, end_s: FloatArray, transfers: tuple[IntArray, IntArray, FloatArray]
 ) -> FloatArray:
     """`[T, D]` the producer's end on its own device, the end of the last hop on others."""
@@ -132,7 +132,7 @@ def _arrivals(
 
 
 @njit(cache=True, nogil=True)
-def _slack(
+def slack(
     tables: UnitTables,
     assignment: IntArray,
     start_s: FloatArray,

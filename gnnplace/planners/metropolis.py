@@ -44,24 +44,31 @@ class SearchClock:
         """Evaluations of the whole stage; None where only its seconds are limited."""
 
     @property
+    def share_of_seconds(self) -> float:
+        """Share of the seconds of the stage that are over; 0 where only its evaluations are limited."""
+        return 0.0 if self._seconds is None else (self._search.wall_s - self._begin_s) / self._seconds
+
+    @property
+    def evaluations_made(self) -> int:
+        """Evaluations since the stage began."""
+        return self._search.evaluations - self._first
+
+    @property
     def evaluations_left(self) -> int:
         """Evaluations until the stage ends; a huge number where only its seconds are limited."""
-        return sys.maxsize if self.max_evaluations is None else self.max_evaluations - self._made
+        return sys.maxsize if self.max_evaluations is None else self.max_evaluations - self.evaluations_made
 
     @property
     def share_done(self) -> float:
         """Share of the stage that is over, from 0 to 1, by the limit that is nearer."""
-        by_count = 0.0 if self.max_evaluations is None else self._made / max(1, self.max_evaluations)
-        by_time = 0.0 if self._seconds is None else (self._search.wall_s - self._begin_s) / self._seconds
-        return min(1.0, max(by_count, by_time))
+        by_count = 0.0 if self.max_evaluations is None else self.evaluations_made / max(1, self.max_evaluations)
+        return min(1.0, max(by_count, self.share_of_seconds))
 
     @property
     def share_per_evaluation(self) -> float:
         """Increase of `share_done` with one evaluation, estimated from the rate so far where seconds end the stage."""
         by_count = 0.0 if self.max_evaluations is None else 1.0 / max(1, self.max_evaluations)
-        if self._seconds is None or not self._made:
-            return by_count
-        return max(by_count, (self._search.wall_s - self._begin_s) / self._made / self._seconds)
+        return max(by_count, self.share_of_seconds / self.evaluations_made) if self.evaluations_made else by_count
 
     @property
     def expected_evaluations(self) -> int:
@@ -70,7 +77,3 @@ class SearchClock:
             return self.max_evaluations
         rate_per_s = self._search.evaluations / max(1e-9, self._search.wall_s)
         return int(rate_per_s * (self._seconds or 0.0))
-
-    @property
-    def _made(self) -> int:
-        return self._search.evaluations - self._first

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,14 @@ def deadline(seconds: float | None) -> Iterator[BoolArray]:
         yield stop
     finally:
         timer.cancel()
+
+
+class CompiledPart(NamedTuple):
+    """What compiled code evaluated."""
+
+    evaluations: int
+    improvements: Sequence[tuple[int, float, IntArray]]
+    """Number, from 1, seconds and assignment `[N]` of each evaluation that improved on all before it."""
 
 
 class BudgetExhausted(Exception):
@@ -231,6 +240,15 @@ class Search:
             self._note(walk.best, walk.best_s, self.evaluations)
         self._report()
         return walks
+
+    def evaluate_compiled(self, count: int, run: Callable[[int], CompiledPart]) -> None:
+        """Lets compiled code evaluate up to `count` placements: `run` receives the number that the budget allows."""
+        claimed, first = self._claim(count), self.evaluations
+        part = run(claimed)
+        self.evaluations -= claimed - part.evaluations
+        for number, seconds, assignment in part.improvements:
+            self._note(assignment, seconds, first - claimed + number)
+        self._report()
 
     @contextmanager
     def part(self, problem: Problem, end_share: float, coarsening: Coarsening | None = None) -> Iterator[Search]:

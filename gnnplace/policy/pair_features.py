@@ -13,7 +13,7 @@ from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from gnnplace.env.timing import Timing, UnitTables, tail_s
 from gnnplace.policy.features import GraphFeatures
 
-# Of a unit on a device; of a unit on any device; and of `_raw`, where `_s` are seconds and the others shares.
+# Of a unit on a device; of a unit on any device; and of `raw_amounts`, where `_s` are seconds and the others shares.
 _PairColumns = namedtuple(
     "_PairColumns",
     "slowdown time_change input_transfer output_transfer transfer_change ready_change path_change path "
@@ -39,12 +39,12 @@ def pair_features(
 
     `rows` are rows of `timing`; `capacity_bytes` is `[D]`. The mask is false where the unit cannot run or no route reaches it.
     """
-    raw = _raw(tables, timing, tail_s(timing), rows, units)
+    raw = raw_amounts(tables, timing, tail_s(timing), rows, units)
     unit_slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
     pair = np.zeros((*raw.shape[:2], len(PAIR)), dtype=np.float32)
     context = np.empty((len(rows), len(CONTEXT)), dtype=np.float32)
     mask = np.empty(raw.shape[:2], dtype=np.bool_)
-    _relative(
+    write_relative(
         tables, timing, rows, units, raw, unit_slack_s, features.mean_unit_s, len(features.nodes),
         np.maximum(1.0, capacity_bytes.astype(np.float64)), (pair, context, mask),
     )  # fmt: skip
@@ -58,7 +58,7 @@ def _signed_log(values: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _relative(
+def write_relative(
     tables: UnitTables,
     timing: Timing,
     rows: IntArray,
@@ -70,7 +70,7 @@ def _relative(
     capacity_bytes: FloatArray,
     out: tuple[Float32Array, Float32Array, BoolArray],
 ) -> None:
-    """Writes pair features, context features and the mask from the amounts of `_raw`."""
+    """Writes pair features, context features and the mask from those of `raw_amounts`."""
     pair, context, mask = out
     num_devices = raw.shape[1]
     for index in range(len(rows)):
@@ -117,7 +117,9 @@ def _relative(
 
 
 @njit(cache=True, nogil=True)
-def _raw(tables: UnitTables, timing: Timing, op_tail_s: FloatArray, rows: IntArray, units: IntArray) -> FloatArray:
+def raw_amounts(
+    tables: UnitTables, timing: Timing, op_tail_s: FloatArray, rows: IntArray, units: IntArray
+) -> FloatArray:
     """`[R, D, 7]` amounts before scaling; infinite where the unit cannot run or no route carries its data.
 
     `time_s`: the unit's ops. `input_s` and `output_s`: the transfers that its inputs and outputs would need. `ready_s`: the largest

@@ -17,11 +17,12 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph, InvalidPlacement
-from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
+from gnnplace.evaluation import CompiledSimulator, Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
+from gnnplace.sim.compiled import compiled_run, run_units, schedule_units
 from gnnplace.sim.engine import evaluate_all, resident_bytes
 from gnnplace.sim.moves import EngineWorker, Moves
 from gnnplace.sim.state import FAILED, NO_RECORDING, RECORDED, SENT_BYTES, EngineState, recording
@@ -144,6 +145,20 @@ class Simulator:
         pool = (lambda: self._pool) if self.num_threads > 1 else None
         return Walker(problem, self._default_tables, problem.unit_of_op if unit_of_op is None else unit_of_op, pool)
 
+    def compiled(self, problem: Problem) -> CompiledSimulator | None:
+        """The engine for compiled loops; see `Compilable`."""
+        return self.compiled_over(problem.unit_of_op, self, problem.unit_of_op)
+
+    def compiled_over(
+        self, unit_of_op: IntArray, groups: Simulator, unit_of_group: IntArray
+    ) -> CompiledSimulator | None:
+        """The engine for units of these ops `[N]`; schedules are those of `groups`, with units `[G]`."""
+        if self.num_threads > 1 and self.graph.num_ops >= _OPS_PER_CHUNK // _CHUNKS_PER_THREAD:
+            return None
+        schedule = compiled_run(groups._default_tables, unit_of_group, with_schedule=True)
+        whole = compiled_run(self._default_tables, unit_of_op, with_schedule=False)
+        return CompiledSimulator(run_units, whole, schedule_units, schedule, len(schedule.record.link))
+
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these ops; see `ScheduleEstimator`."""
         return GroupedSimulator(coarsening, self, self.of_groups(coarsening))
@@ -241,6 +256,10 @@ class GroupedSimulator:
     def local_search(self, problem: Problem) -> LocalSearch:
         """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
         return self.whole.local_search(problem, self.coarsening.expand(problem.unit_of_op))
+
+    def compiled(self, problem: Problem) -> CompiledSimulator | None:
+        """The engine for compiled loops; see `Compilable`."""
+        return self.whole.compiled_over(self.coarsening.expand(problem.unit_of_op), self.groups, problem.unit_of_op)
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these groups; see `ScheduleEstimator`."""

@@ -78,8 +78,8 @@ class Moves:
         units, devices = problem.num_units, problem.topology.num_devices
         self.move_odds = MoveOdds(policy_search, config.odds)
         self._rng, self._config, self._trace = policy_search.rng, config, policy_search.trace
-        self._known = Dict.empty(types.uint64, types.float64)
-        self._tables = _MoveTables(
+        self.known = Dict.empty(types.uint64, types.float64)
+        self.tables = MoveTables(
             graph=problem.unit_graph,
             unit_bytes=tables.unit_memory_bytes,
             capacity_bytes=problem.topology.memory_bytes.astype(np.float64),
@@ -88,28 +88,28 @@ class Moves:
             first_op=problem.unit_devices(np.arange(problem.graph.num_ops)),
         )
         draws = most * (config.max_idle + 1)
-        self._drawn = _Drawn(
+        self.drawn = Drawn(
             np.empty((most, units), dtype=np.int64), np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint64),
             np.empty(draws, dtype=np.int64), np.empty(draws), np.empty(draws, dtype=np.bool_),
             np.empty((3, units), dtype=np.int64),
         )  # fmt: skip
-        self._weights = np.array(config.shares)
+        self.weights = np.array(config.shares)
 
     def note(self, devices: IntArray, seconds: float) -> None:
         """Notes the seconds of a placement `[U]`."""
-        hashes = np.array([placement_hash(self._tables.hashes, devices)], dtype=np.uint64)
-        _note_seconds(self._known, hashes, np.array([seconds]))
+        hashes = np.array([placement_hash(self.tables.hashes, devices)], dtype=np.uint64)
+        _note_seconds(self.known, hashes, np.array([seconds]))
 
     def draw(self, count: int, current_s: float) -> Candidates:
         """Up to `count` candidates, each of a kind drawn by its share; fewer after too many draws of known placements."""
-        shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
-        config, drawn, keep = self._config, self._drawn, float(np.exp(-self._config.odds.repeat_penalty))
-        now = _Now(
-            self._tables, self.move_odds.odds, np.cumsum(shares), config.mean_cluster, config.max_window, config.pull,
+        shares = np.maximum(self.weights / self.weights.sum(), self._config.least_share)
+        config, drawn, keep = self._config, self.drawn, float(np.exp(-self._config.odds.repeat_penalty))
+        now = Now(
+            self.tables, self.move_odds.odds, np.cumsum(shares), config.mean_cluster, config.max_window, config.pull,
             keep, count, config.max_idle, current_s,
         )  # fmt: skip
         with deferred_interrupts():
-            found, draws, better_s = _draw(now, self._known, drawn, self._rng)
+            found, draws, better_s = draw_candidates(now, self.known, drawn, self._rng)
         if self._trace is not None:
             columns = (drawn.moves, drawn.log_probs, drawn.is_fresh)
             for move, log_prob, is_fresh in zip(*(column[:draws].tolist() for column in columns), strict=True):
@@ -128,8 +128,8 @@ class Moves:
         if self._trace is not None:
             self._trace.note_evaluations(seconds)
         for kind, after_s in zip(candidates.kinds.tolist(), seconds, strict=True):
-            self._weights[kind] += self._config.adaptation * ((after_s < current_s) - self._weights[kind])
-        _note_seconds(self._known, candidates.hashes, np.asarray(seconds))
+            self.weights[kind] += self._config.adaptation * ((after_s < current_s) - self.weights[kind])
+        _note_seconds(self.known, candidates.hashes, np.asarray(seconds))
 
 
 def unit_hashes(num_units: int, num_devices: int) -> HashArray:
@@ -152,7 +152,9 @@ def _note_seconds(known: KnownSeconds, hashes: HashArray, seconds: FloatArray) -
         known[hashes[entry]] = seconds[entry]
 
 
-class _MoveTables(NamedTuple):
+class MoveTables(NamedTuple):
+    """Arrays of one problem that moves are drawn from."""
+
     graph: UnitGraph
     unit_bytes: FloatArray  # [U]
     capacity_bytes: FloatArray  # [D]
@@ -161,10 +163,10 @@ class _MoveTables(NamedTuple):
     first_op: IntArray  # [U]
 
 
-class _Now(NamedTuple):
+class Now(NamedTuple):
     """Inputs of a draw, except random numbers and known placements."""
 
-    tables: _MoveTables
+    tables: MoveTables
     odds: Odds
     cumulative_shares: FloatArray  # [4]
     mean_cluster: float
@@ -176,7 +178,7 @@ class _Now(NamedTuple):
     current_s: float
 
 
-class _Drawn(NamedTuple):
+class Drawn(NamedTuple):
     """Candidates, and every draw in its order."""
 
     devices: IntArray  # [C, U]
@@ -189,7 +191,7 @@ class _Drawn(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
+def draw_candidates(now: Now, known: KnownSeconds, out: Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
     """Number of candidates, number of draws, and the seconds of a better known placement in the first row (infinite: there is none)."""
     found, draws, idle = 0, 0, 0
     while found < now.wanted and idle < now.max_idle:
@@ -218,7 +220,7 @@ def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _change(kind: int, now: _Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> tuple[int, float]:
+def _change(kind: int, now: Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> tuple[int, float]:
     """Changes `moved` `[U]`; gives the move that was drawn from the policy's odds, and its log probability."""
     tables, odds = now.tables, now.odds
     if kind == _STRETCH:
@@ -245,7 +247,7 @@ def _change(kind: int, now: _Now, scratch: IntArray, moved: IntArray, rng: np.ra
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _make_room(unit: int, device: int, now: _Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> None:
+def _make_room(unit: int, device: int, now: Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> None:
     """Sends units from `device` to the present device of `unit`, drawn by their odds: enough to make room, but at least one.
 
     Where memories are full, or loads are even, a move in one direction alone does not help.

@@ -16,7 +16,7 @@ from gnnplace.policy.pair_features import PAIR, pair_features
 from gnnplace.policy.pair_scores import HeadParts, pair_scores
 from gnnplace.training.search_trace import SearchTrace
 
-_ROOMY = 0.5
+ROOMY = 0.5
 """Share of a device's memory in use that stands for enough room."""
 _LEAST_TOTAL = 1e-200
 """Sum of odds below which a table is scaled up."""
@@ -91,22 +91,24 @@ class MoveOdds:
         is_roomy = bool(pair[:, :, PAIR.fits].all())
         if not is_roomy:
             pair[:, :, PAIR.fits] = 1.0
-            pair[:, :, PAIR.memory_after] = np.minimum(pair[:, :, PAIR.memory_after], _ROOMY)
+            pair[:, :, PAIR.memory_after] = np.minimum(pair[:, :, PAIR.memory_after], ROOMY)
             with_room = _table(pair_scores(parts, pair, context), mask, devices)
         self.odds = Odds(devices, table, with_room, is_roomy, timing.peak_memory_bytes[0].copy())
 
     def _encoded(self, timing: Timing) -> HeadParts:
         if self._parts is None or self._since_encoding >= self._config.encode_every:
-            nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, timing)
-            seen = torch.from_numpy(nodes), torch.from_numpy(edges)
-            if self._trace is not None:
-                self._trace.note_encoding(*seen)
-            with torch.no_grad():
-                embeddings = self._network.encode(self._inputs, *seen)
-                self._parts = self._network.head_parts(self._inputs, embeddings)
-            self._since_encoding = 0
+            self._parts, self._since_encoding = self.encode(timing), 0
         self._since_encoding += 1
         return self._parts
+
+    def encode(self, timing: Timing) -> HeadParts:
+        """The parts of the head for the first schedule of `timing`."""
+        nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, timing)
+        seen = torch.from_numpy(nodes), torch.from_numpy(edges)
+        if self._trace is not None:
+            self._trace.note_encoding(*seen)
+        with torch.no_grad():
+            return self._network.head_parts(self._inputs, self._network.encode(self._inputs, *seen))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -145,17 +147,29 @@ def _drawn_index(weights: FloatArray, left: float) -> tuple[int, float]:
     return drawn, left
 
 
-@njit(cache=True, nogil=True)
 def _table(scores: FloatArray, mask: BoolArray, devices: IntArray) -> OddsTable:
     """Odds from logits `[U, D]`."""
-    likely = np.full(scores.shape, -np.inf)
+    table = empty_table(scores.shape)
+    write_odds(scores, mask, devices, table)
+    return table
+
+
+def empty_table(shape: tuple[int, int]) -> OddsTable:
+    """A table for `[U, D]` odds."""
+    return OddsTable(np.zeros(shape), np.zeros(shape[0]))
+
+
+@njit(cache=True, nogil=True)
+def write_odds(scores: FloatArray, mask: BoolArray, devices: IntArray, table: OddsTable) -> None:
+    """Writes the odds that follow from logits `[U, D]`."""
+    likely, by_unit = table.likely, table.by_unit
+    likely[:], by_unit[:] = -np.inf, 0.0
     highest = -np.inf
     for unit in range(len(scores)):
         for device in range(scores.shape[1]):
             if mask[unit, device] and device != devices[unit]:
                 likely[unit, device] = scores[unit, device] - scores[unit, devices[unit]]
                 highest = max(highest, likely[unit, device])
-    by_unit = np.zeros(len(scores))
     for unit in range(len(scores)):
         for device in range(scores.shape[1]):
             if likely[unit, device] == -np.inf:
@@ -163,4 +177,3 @@ def _table(scores: FloatArray, mask: BoolArray, devices: IntArray) -> OddsTable:
             else:
                 likely[unit, device] = np.exp(likely[unit, device] - highest)
                 by_unit[unit] += likely[unit, device]
-    return OddsTable(likely, by_unit)

@@ -14,6 +14,7 @@ from gnnplace.env.process import PlacementProcess
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
+from gnnplace.planners.gnn.compiled_revisit import Stage, revisit_compiled
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
@@ -88,9 +89,16 @@ def revisit(
     """Searches from `start` (an assignment `[N]` and its seconds) up to `end_share` of the budget, or for `limit` evaluations.
 
     All rows of the process are alternatives: each iteration proposes changes, steps them from the current placement, and keeps the
-    best of them or takes the step back.
+    best of them or takes the step back. Where evaluations are single simulations and nothing is traced, `revisit_compiled` makes
+    the same steps in compiled code: from the same random numbers it finds the same placements.
     """
     search, rng, problem = policy_search.search, policy_search.rng, policy_search.search.problem
+    clock = SearchClock(search, end_share, limit)
+    warmth = _warmth(search, clock, config)
+    simulator = problem.compiled_simulator() if policy_search.trace is None else None
+    if simulator is not None:
+        revisit_compiled(policy_search, simulator, start, Stage(clock, end_share, warmth), config)
+        return
     process = PlacementProcess(
         problem,
         lambda rows: search.evaluate_to_learn(rows, end_share),
@@ -103,8 +111,6 @@ def revisit(
     moves.move_odds.update(process.devices[0], process.schedules(0))
     moves.note(process.devices[0], start[1])
     rises: deque[float] = deque(maxlen=config.remembered_rises)
-    clock = SearchClock(search, end_share, limit)
-    warmth = _warmth(search, clock, config)
     while (done := clock.share_done) < 1.0:
         before, before_s, best_s = process.devices[0], float(process.seconds[0]), min(start[1], search.best_s)
         drawn = moves.draw(min(config.lookahead, clock.evaluations_left), before_s)
