@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from gnnplace.running.session import Session
     from gnnplace.schedule import Schedule, check_schedule
     from gnnplace.sim import Simulator
+    from models_zoo.records.names import record_names
+    from models_zoo.records.record import Record, load_record
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PLANNERS", "Budget", "Device", "DistributedSession", "Evaluation", "GnnplaceError", "Link", "Op", "OpGraph",
-    "PlaceOptions", "Placement", "Plan", "Problem", "ProblemSetup", "Schedule", "Search", "Session", "Simulator",
-    "Solution", "Tensor", "Topology", "TrainSettings", "__version__", "check_schedule", "compare", "evaluate",
-    "load_placement", "load_planner", "load_topology", "place", "plan_of", "problem", "profile", "read_onnx", "set_up",
-    "train",
+    "PlaceOptions", "Placement", "Plan", "Problem", "ProblemSetup", "Record", "Schedule", "Search", "Session",
+    "Simulator", "Solution", "Tensor", "Topology", "TrainSettings", "__version__", "check_schedule", "compare",
+    "evaluate", "load_placement", "load_planner", "load_record", "load_topology", "place", "plan_of", "problem",
+    "profile", "read_onnx", "record_names", "set_up", "train",
 ]  # fmt: skip
 
 find_room_for_compiled_code()
@@ -62,6 +64,8 @@ _HOMES = {
     "gnnplace.running.session": "Session",
     "gnnplace.schedule": "Schedule check_schedule",
     "gnnplace.sim": "Simulator",
+    "models_zoo.records.names": "record_names",
+    "models_zoo.records.record": "Record load_record",
 }
 
 

@@ -13,6 +13,7 @@ from gnnplace.api.measuring import executed_difference, executed_here, executed_
 from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
+from gnnplace.api.recorded import setup_of_record
 from gnnplace.api.search import LEARNED, Executor, Hosts, Run, attempts, chosen_planner, hosts_at, until_interrupted
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.cost_model import CostModel
@@ -39,7 +40,10 @@ REHEARSED = ("single", "heft", "annealing")
 
 @with_keyword_signature
 def place(
-    model: ModelSource, devices: Devices, options: PlaceOptions | None = None, **keywords: Unpack[Keywords]
+    model: ModelSource,
+    devices: Devices | None = None,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
 ) -> Plan:
     """The best placement of a model on devices that the chosen planner finds, compared with simple ones.
 
@@ -52,9 +56,10 @@ def place(
     (True, True)
 
     Args:
-        model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` returns.
+        model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, `record:NAME`, or what `read_onnx` returns.
         devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`;
-            with `ray` those of its hosts, such as `host1/cpu:0,host2/cpu:0`, or `auto` for all of them.
+            with `ray` those of its hosts, such as `host1/cpu:0,host2/cpu:0`, or `auto` for all of them. None for a
+            record, which has devices of its own.
         options: an object with the options of the search.
         keywords: fields of `PlaceOptions`, which replace those of `options`.
 
@@ -69,7 +74,7 @@ def place(
     begin_s, options = time.perf_counter(), replace(options or PlaceOptions(), **keywords)
     chosen_planner(options.planner, options.policy)  # a wrong name is an error before the model is read
     hosts = hosts_at(options.ray)
-    over_hosts = hosts if hosts is not None and hosts.own(devices) else None
+    over_hosts = hosts if hosts is not None and devices is not None and hosts.own(devices) else None
     with nullcontext() if over_hosts is None else over_hosts.connection():
         setup = _set_up(model, devices, options, over_hosts, to_run=True)
         if not options.measure:
@@ -84,7 +89,7 @@ def place(
 @with_keyword_signature
 def compare(
     model: ModelSource,
-    devices: Devices,
+    devices: Devices | None,
     planners: Sequence[str],
     options: PlaceOptions | None = None,
     **keywords: Unpack[Keywords],
@@ -105,7 +110,7 @@ def compare(
     options = replace(replace(options or PlaceOptions(), **keywords), measure=False)
     chosen = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     hosts = hosts_at(options.ray)
-    if hosts is not None and hosts.own(devices):
+    if hosts is not None and devices is not None and hosts.own(devices):
         devices = hosts.topology(str(devices))
     setup = _set_up(model, devices, options)
     if hosts is not None:
@@ -119,7 +124,7 @@ def compare(
 @with_keyword_signature
 def evaluate(
     model: ModelSource,
-    devices: Devices,
+    devices: Devices | None,
     placement: str | Path | Placement,
     options: PlaceOptions | None = None,
     *,
@@ -189,7 +194,7 @@ def evaluate(
 @with_keyword_signature
 def plan_of(
     model: ModelSource,
-    devices: Devices,
+    devices: Devices | None,
     placement: str | Path | Placement,
     options: PlaceOptions | None = None,
     **keywords: Unpack[Keywords],
@@ -214,7 +219,10 @@ def plan_of(
 
 @with_keyword_signature
 def set_up(
-    model: ModelSource, devices: Devices, options: PlaceOptions | None = None, **keywords: Unpack[Keywords]
+    model: ModelSource,
+    devices: Devices | None = None,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
 ) -> ProblemSetup:
     """A model on devices: its op graph, the seconds of every op on every device, op groups, and simulators.
 
@@ -233,7 +241,10 @@ def set_up(
 
 @with_keyword_signature
 def problem(
-    model: ModelSource, devices: Devices, options: PlaceOptions | None = None, **keywords: Unpack[Keywords]
+    model: ModelSource,
+    devices: Devices | None = None,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
 ) -> Problem:
     """The problem that planners and environments take; see `set_up` for the options and errors.
 
@@ -291,7 +302,7 @@ def profile(
 
 def _set_up(
     model: ModelSource,
-    devices: Devices,
+    devices: Devices | None,
     options: PlaceOptions,
     over_hosts: Hosts | None = None,
     to_run: bool = False,
@@ -301,6 +312,10 @@ def _set_up(
 
     Where a file of a placement among `given` names a session over all cores of the devices, that is one more device.
     """
+    recorded = setup_of_record(model, devices, options)
+    if recorded is not None:
+        return recorded
+    assert devices is not None
     if over_hosts is None:
         topology = topology_of(devices)
         to_run = options.measure or (to_run and is_real(topology))
@@ -324,7 +339,7 @@ def _set_up(
 
 def _plan_of(
     model: ModelSource,
-    devices: Devices,
+    devices: Devices | None,
     placement: str | Path | Placement,
     options: PlaceOptions,
     against: object = None,

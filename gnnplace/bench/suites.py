@@ -56,6 +56,11 @@ SUITES: Mapping[str, Suite] = {
         "ONNX Runtime's kernels and OpenVINO side by side, executed",
         ("--evaluations", "--only"),
     ),
+    "records": Suite(
+        "gnnplace.bench.records.suite",
+        "the best known placements: checked, searched, or taken from a file",
+        ("--seeds", "--only", "--rows", "--jobs", "--extend", "--ray"),
+    ),
     "scaling": Suite("gnnplace.bench.scaling", "kernels with one thread and with two, by op type", ("--only",)),
     "cores": Suite(
         "gnnplace.bench.cores", "one core, several or all for each op, simulated", ("--evaluations", "--only")

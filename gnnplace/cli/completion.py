@@ -36,7 +36,11 @@ def device_sets(incomplete: str) -> list[Item]:
 
 
 def models(incomplete: str) -> list[Item]:
-    """`zoo:NAME`; nothing if the text may be a file, so that the shell offers files."""
+    """`zoo:NAME` and `record:NAME`; nothing if the text may be a file, so that the shell offers files."""
+    if incomplete.startswith("r"):
+        from models_zoo.records.names import record_names
+
+        return _matching(incomplete, ((f"record:{name}", "best known placement") for name in record_names()))
     if not incomplete.startswith("z"):
         return []
     return _matching(incomplete, ((f"zoo:{name}", meaning) for name, meaning in _recipes()))

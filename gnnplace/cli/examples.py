@@ -41,6 +41,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("gnnplace devices --ray auto", "the devices of all hosts of a cluster"),
     ),
     "planners": (("gnnplace planners", "names for --planner"),),
+    "records": (
+        ("gnnplace records", "the best known placements, with their gaps to lower bounds"),
+        ("gnnplace place record:layered_200-k40x4 --seconds 10", "searches for a better one"),
+    ),
     "report": (
         ("gnnplace report placed", "draws placed/report.html again"),
         ("gnnplace report placed --trace trace.json --pictures figures", "the schedule for Perfetto, pictures for papers"),
@@ -55,6 +59,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "bench": (
         ("gnnplace bench engine", "nanoseconds per op of the simulator"),
         ("gnnplace bench seeds --only 2018-rnnlm --seeds 1 --out seeds.json", "one row of the papers' tables"),
+        ("gnnplace bench records --only layered_200-k40x4 --extend placement.json", "keeps a better placement as the record"),
     ),
     "zoo": (
         ("gnnplace zoo", "list all"),

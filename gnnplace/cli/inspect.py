@@ -1,4 +1,4 @@
-"""`gnnplace devices`, `planners`, `zoo`, `report` and `doctor`: lists, models of the zoo, reports, and the installation."""
+"""`gnnplace devices`, `planners`, `zoo`, `records`, `report` and `doctor`: lists, models of the zoo, reports, and the installation."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ from gnnplace.cli.output import bar, hint, print_answer, print_json, print_table
 from gnnplace.errors import GnnplaceError
 from gnnplace.installation import Check, checks
 from gnnplace.report.pictures import PictureFormat
-from gnnplace.units import format_bytes, format_count
+from gnnplace.units import format_bytes, format_count, format_s
 
 _STYLES = {"ok": "", "missing": "yellow", "broken": "bold red"}
 
@@ -66,6 +66,46 @@ def planners(json: JsonOption = False, quiet: QuietOption = False) -> None:
     else:
         print_table(["planner", "what it does"], [[name, entry.description] for name, entry in PLANNERS.items()])
         hint("gnnplace compare MODEL --devices SPEC --planners heft,annealing,gnn")
+
+
+def records(json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """List the records: the best known placements of graphs on device sets, to compare with."""
+    from models_zoo.records.names import record_names
+    from models_zoo.records.record import load_record
+
+    found = [load_record(name) for name in record_names()]
+    if json:
+        print_json(
+            {
+                each.name: {
+                    "graph": each.graph,
+                    "devices": each.devices,
+                    "ops": each.ops,
+                    "num_devices": each.num_devices,
+                    "makespan_s": each.makespan_s,
+                    "lower_bound_s": each.lower_bound_s,
+                    "gap": each.gap,
+                    "planner": each.found.planner,
+                }
+                for each in found
+            }
+        )
+        return
+    print_table(
+        ["record", "ops", "devices", "step", "gap", "found by"],
+        [
+            [
+                each.name,
+                str(each.ops),
+                str(each.num_devices),
+                format_s(each.makespan_s),
+                f"{each.gap:.1%}",
+                each.found.planner,
+            ]
+            for each in found
+        ],
+    )
+    hint("gnnplace compare record:NAME --planners heft,annealing,gnn")
 
 
 def zoo(

@@ -10,7 +10,7 @@ import typer
 from gnnplace import __version__
 from gnnplace.cli.completion import whole_words
 from gnnplace.cli.examples import examples_of
-from gnnplace.cli.inspect import devices, doctor, planners, report, zoo
+from gnnplace.cli.inspect import devices, doctor, planners, records, report, zoo
 from gnnplace.cli.measure import bench, profile, run
 from gnnplace.cli.output import print_error
 from gnnplace.cli.place import compare, evaluate, place
@@ -23,7 +23,7 @@ DONE, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _HELP = {"help_option_names": ["-h", "--help"]}
 _PANELS = {
     "Place and run": (place, run, compare, evaluate),
-    "See what there is": (devices, planners, zoo, report, doctor),
+    "See what there is": (devices, planners, zoo, records, report, doctor),
     "Measure and learn": (profile, train, bench),
 }
 

@@ -95,7 +95,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, measured, fidelity, scale, ray or report",
+            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, ladder, sealed, records, measured, fidelity, scale, ray or report",
             autocompletion=suites,
         ),
     ],
@@ -104,30 +104,33 @@ def bench(
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="number of seeds, counted from --seed; for seeds, spotlight, generalization and measured"
+            min=1,
+            help="number of seeds, counted from --seed; for seeds, spotlight, generalization, ladder, records and measured",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="part of a row's or case's name; may be repeated; for the same four, execution, fidelity and scale"
+            help="part of a row's or case's name; may be repeated; for the same six, execution, fidelity and scale"
         ),
     ] = None,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="planners or settings to compare on every case; for generalization, measured, and with --extend for seeds and spotlight",
+            help="planners or settings to compare on every case; for generalization, ladder, measured, records (searches), and with --extend for seeds and spotlight",
         ),
     ] = None,
     policy: Annotated[
         Path | None, typer.Option(help="trained policy; the shipped one if not given; for generalization")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight, generalization, ladder and records")
+    ] = 1,
     extend: Annotated[
         Path | None,
         typer.Option(
-            help="stored result that supplies all cases that are not run again; for generalization, and with --rows for seeds and spotlight"
+            help="stored result that supplies all cases that are not run again; for generalization, and with --rows for seeds and spotlight; for records a placement.json"
         ),
     ] = None,
     ray: options.RayOption = None,

@@ -14,7 +14,9 @@ from gnnplace.objectives import DimsObjective, Objective
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="an .onnx file, an op-graph .json, or zoo:NAME", autocompletion=completion.models
+        metavar="MODEL",
+        help="an .onnx file, an op-graph .json, zoo:NAME, or record:NAME",
+        autocompletion=completion.models,
     ),
 ]
 PlannerOption = Annotated[
@@ -26,6 +28,15 @@ DevicesOption = Annotated[
         "--devices",
         metavar="SPEC",
         help="a topology .json, a preset (k40x4), real devices (cpu:0,cuda:0), or auto",
+        autocompletion=completion.device_sets,
+    ),
+]
+DevicesUnlessRecordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="SPEC",
+        help="a topology .json, a preset (k40x4), real devices (cpu:0,cuda:0), or auto; a record has its own",
         autocompletion=completion.device_sets,
     ),
 ]

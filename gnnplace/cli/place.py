@@ -23,7 +23,7 @@ _COLUMNS = ("planner", "step", "gap", "evaluations", "search")
 
 def place(
     model: options.ModelArgument,
-    devices: options.DevicesOption,
+    devices: options.DevicesUnlessRecordOption = None,
     planner: options.PlannerOption = "gnn",
     objective: options.ObjectiveOption = "latency",
     evaluations: options.EvaluationsOption = None,
@@ -103,13 +103,13 @@ def _next_step(plan: Plan, saved: Path | None, ray: str | None) -> str:
 
 def compare(
     model: options.ModelArgument,
-    devices: options.DevicesOption,
     planners: Annotated[
         str,
         typer.Option(
             metavar="A,B", help="names with commas between them; see gnnplace planners", autocompletion=planner_names
         ),
     ],
+    devices: options.DevicesUnlessRecordOption = None,
     objective: options.ObjectiveOption = "latency",
     evaluations: options.EvaluationsOption = None,
     seconds: options.SecondsOption = None,
@@ -153,9 +153,14 @@ def compare(
             ],
             {min(steps, key=steps.__getitem__): "green"} if steps else {},
         )
-        hint(f"gnnplace place {model} --devices {devices} --planner NAME --out DIR keeps one of them")
+        hint(f"gnnplace place {_problem(model, devices)} --planner NAME --out DIR keeps one of them")
     if not any(row["feasible"] for row in rows):
-        raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices}")
+        raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices or 'its devices'}")
+
+
+def _problem(model: str, devices: str | None) -> str:
+    """Model and devices as a command names them."""
+    return model if devices is None else f"{model} --devices {devices}"
 
 
 def _cells(row: PlannerRow) -> list[str]:
@@ -170,8 +175,8 @@ def _cells(row: PlannerRow) -> list[str]:
 
 def evaluate(
     model: options.ModelArgument,
-    devices: options.DevicesOption,
     placement: Annotated[Path, typer.Option(metavar="FILE", help="a placement.json")],
+    devices: options.DevicesUnlessRecordOption = None,
     measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
     against: Annotated[
         Path | None,
@@ -198,9 +203,11 @@ def evaluate(
         print_table(["figure", "value"], [[key, str(value)] for key, value in result.items() if key != "warnings"])
         if against is not None:
             print_answer(_verdict(str(placement), str(against), *result["difference_interval"]))
-        hint(f"gnnplace place {model} --devices {devices} searches for a better one")
+        hint(f"gnnplace place {_problem(model, devices)} searches for a better one")
     if not result["feasible"]:
-        raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")
+        raise InfeasiblePlacement(
+            f"{placement}: the placement does not fit or cannot run on {devices or 'the devices of the record'}"
+        )
 
 
 def _verdict(placement: str, other: str, low: float, high: float) -> str:

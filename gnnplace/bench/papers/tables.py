@@ -113,7 +113,7 @@ Results = Mapping[Case, Mapping[str, Any]]
 
 def case_result(case: Case) -> dict[str, Any]:
     """Seconds on the whole graph and the history on op groups, or the reason for a missing answer; raises as `run_planner`."""
-    setup = _setup(case.row)
+    setup = setup_of_row(case.row)
     if case.planner == FACTS:
         return _facts(setup)
     load = partial(load_planner, case.planner)
@@ -129,7 +129,7 @@ def case_result(case: Case) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=2)
-def _setup(key: str) -> ProblemSetup:
+def setup_of_row(key: str) -> ProblemSetup:
     """The row's workload on its testbed, with the roofline costs of published figures."""
     row = row_of(key)
     setup = ProblemSetup.build(load_workload(row.workload), preset(row.devices), RooflineCost())
