@@ -142,7 +142,8 @@ def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored_and_a_ki
     tally = there.pool.tally
     assert tally["counted"] == 30
     assert tally["lost"] <= 1  # Ray may report the loss after a copy of the item has answered
-    assert tally["dispatched"] - dispatched == 21 + tally["dropped"] - dropped
+    # One item more than the 20 is sent where the loss comes first; else the restarted worker answers it itself, or a copy's answer is dropped.
+    assert tally["dispatched"] - dispatched - (tally["dropped"] - dropped) in (20, 21)
 
 
 def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callable[..., Opened]) -> None:
