@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", np.int16, np.float64)
 _FORMAT = "gnnplace.record/1"
+EQUAL, OPTIMAL = 1e-9, 1e-3
+"""Relative difference of seconds that is none, and the gap below which a placement counts as optimal."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,8 @@ def load_record(name: str, folder: Path = FOLDER) -> Record:
     row = checked_format(read_json(path, GnnplaceError), _FORMAT, str(path), GnnplaceError)
     found, results = row.object("found").fields, row.object("results")
     try:
-        priorities = row.fields.get("priorities")
-        placement = Placement(
-            unpacked(row.text("placement"), np.int16).astype(np.int64),
-            None if priorities is None else unpacked(priorities, np.float64),
-        )
-        how = Found(**found)
-    except (ValueError, TypeError, zlib.error) as problem:
+        placement, how = unpacked_placement(row.fields), Found(**found)
+    except (KeyError, ValueError, TypeError, zlib.error) as problem:
         raise GnnplaceError(f"{path}: the record is damaged ({problem}); take the file from the repository") from None
     return Record(
         name,
@@ -134,7 +131,6 @@ def load_record(name: str, folder: Path = FOLDER) -> Record:
 
 def write_record(record: Record) -> None:
     """Writes a record into its folder, where `load_record` finds it."""
-    placement, priorities = record.placement.assignment, record.placement.priorities
     document = {
         "format": _FORMAT,
         "graph": record.graph,
@@ -149,8 +145,7 @@ def write_record(record: Record) -> None:
         "makespan_s": record.makespan_s,
         "found": {key: value for key, value in asdict(record.found).items() if value is not None},
         "results": dict(sorted(record.results.items())),
-        "placement": packed(placement.astype(np.int16)),
-        **({} if priorities is None else {"priorities": packed(priorities)}),
+        **packed_placement(record.placement),
     }
     path = record.folder / "cases" / f"{record.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,6 +175,23 @@ def store_devices(name: str, topology: Topology, folder: Path = FOLDER) -> None:
         raise GnnplaceError(
             f"{path}: has other devices than {name!r} has now; records of the old ones need another name"
         )
+
+
+def packed_placement(placement: Placement) -> dict[str, str]:
+    """A placement as fields of a JSON object: `placement`, and `priorities` if it has any."""
+    fields = {"placement": packed(placement.assignment.astype(np.int16))}
+    return fields if placement.priorities is None else fields | {"priorities": packed(placement.priorities)}
+
+
+def unpacked_placement(fields: Mapping[str, Any]) -> Placement:
+    """The placement in the fields that `packed_placement` makes.
+
+    Raises:
+        KeyError, TypeError, ValueError, zlib.error: a field is missing or damaged.
+    """
+    assignment = unpacked(fields["placement"], np.int16).astype(np.int64)
+    priorities = fields.get("priorities")
+    return Placement(assignment, None if priorities is None else unpacked(priorities, np.float64))
 
 
 def packed(values: np.ndarray[Any, np.dtype[S]]) -> str:

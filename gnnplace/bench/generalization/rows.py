@@ -139,10 +139,11 @@ def fingerprint(row: Row, policy: Path | None) -> str:
     """Key of a stored run: a hash of the row's settings and of the policy's content, whatever its name."""
     settings = {key: value for key, value in asdict(row).items() if key not in ("seeds", "stage")}
     improver = "" if row.variant is None else _IMPROVER.replace(*_CHANGES[row.variant])
-    text = json.dumps([settings, improver, "" if policy is None else _sha256(policy)])
+    text = json.dumps([settings, improver, "" if policy is None else sha256_of(policy)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Hash of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

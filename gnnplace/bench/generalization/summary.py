@@ -8,7 +8,7 @@ with one that fits.
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gnnplace.bench.generalization.rows import ABLATED, ABLATIONS
 from gnnplace.bench.generalization.run import Run
@@ -16,12 +16,21 @@ from gnnplace.bench.generalization.run import Run
 Results = Mapping[Run, Mapping[str, Any]]
 RatiosOfRow = Mapping[tuple[str, int], float | None]
 """Ratios by case and seed; None for a placement that does not fit."""
+R = TypeVar("R", bound="OfCase")
 _COUNTS = (200, 1000, 2000, 5000)
 _NEAR = 1.02
 _EQUAL = 1e-3
 
 
-def best_known(results: Results) -> dict[str, float]:
+class OfCase(Protocol):
+    """A run of anything on a case."""
+
+    @property
+    def case(self) -> str:
+        """Name of the case."""
+
+
+def best_known(results: Mapping[R, Mapping[str, Any]]) -> dict[str, float]:
     """Least seconds by case, for the cases on which any placement fits."""
     best: dict[str, float] = {}
     for run, result in results.items():

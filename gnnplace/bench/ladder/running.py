@@ -1,6 +1,5 @@
 """One method with one budget on one case."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -72,9 +71,3 @@ def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
     case = among.cases[name]
     setup = setup_of(case, among.graph(case.graph))
     return setup, compiled_problem(setup)
-
-
-@cache
-def sha256_of(path: Path) -> str:
-    """Hash of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,10 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gnnplace.bench.generalization.rows import sha256_of
+from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.ladder.means import Mean, geometric, mean_over_families
 from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM
-from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result, sha256_of
+from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.units import format_s
@@ -82,15 +84,6 @@ def _progress(run: LadderRun, result: Result) -> str:
     return f"{run.case}: {run.method} {run.limit} seed {run.seed}: {seconds}, took {format_s(result['wall_s'])}"
 
 
-def best_known(found: Mapping[LadderRun, Result]) -> dict[str, float]:
-    """Least seconds by case of all methods, budgets and seeds."""
-    best: dict[str, float] = {}
-    for run, result in found.items():
-        if result["objective_s"] is not None:
-            best[run.case] = min(best.get(run.case, result["objective_s"]), result["objective_s"])
-    return best
-
-
 def seconds_of(found: Mapping[LadderRun, Result]) -> Seconds:
     """Seconds by method and budget, then by case."""
     seeds: dict[tuple[str, str], dict[str, list[float | None]]] = {}
@@ -113,11 +106,7 @@ def comparisons(
     """
     summary: dict[str, Any] = {}
     for limit in limits:
-        hard = {
-            case
-            for case, value in seconds.get((PRIOR, limit), {}).items()
-            if value is not None and value > _HARD * best[case]
-        }
+        hard = _hard_cases(seconds, best, limit)
         for name, other in (("prior", PRIOR), ("uniform", UNIFORM), ("annealing_portfolio", "annealing-portfolio")):
             ratios = _ratios(seconds, (LEARNED, limit), (other, limit))
             summary[f"learned_to_{name}@{limit}"] = _as_json(mean_over_families(ratios, family))
@@ -125,6 +114,11 @@ def comparisons(
                 among = {case: ratio for case, ratio in ratios.items() if case in hard}
                 summary[f"learned_to_prior_hard@{limit}"] = _as_json(mean_over_families(among, family))
     return {key: value for key, value in summary.items() if value is not None}
+
+
+def _hard_cases(seconds: Seconds, best: Mapping[str, float], limit: str) -> set[str]:
+    by_prior = seconds.get((PRIOR, limit), {})
+    return {case for case, value in by_prior.items() if value is not None and value > _HARD * best[case]}
 
 
 def _ratios(seconds: Seconds, one: tuple[str, str], other: tuple[str, str]) -> dict[str, float]:
@@ -147,12 +141,8 @@ def _row(
 ) -> dict[str, Any]:
     by_case = seconds[method, limit]
     ratios = {case: value / best[case] for case, value in by_case.items() if value is not None}
-    prior = seconds.get((PRIOR, limit), {})
-    hard = {
-        case: ratio
-        for case, ratio in ratios.items()
-        if (value := prior.get(case)) is not None and value > _HARD * best[case]
-    }
+    among = _hard_cases(seconds, best, limit)
+    hard = {case: ratio for case, ratio in ratios.items() if case in among}
     mean, mean_hard = mean_over_families(ratios, family), mean_over_families(hard, family)
     walls = sorted(result["wall_s"] for run, result in found.items() if (run.method, run.limit) == (method, limit))
     worst = max(ratios, key=ratios.__getitem__, default=None)

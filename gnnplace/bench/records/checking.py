@@ -11,9 +11,7 @@ from gnnplace.placement import check_legal
 from gnnplace.schedule import check_schedule
 from gnnplace.units import format_s
 from models_zoo.records.names import FOLDER
-from models_zoo.records.record import Record, load_record
-
-_EQUAL = 1e-9
+from models_zoo.records.record import EQUAL, Record, load_record
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,9 @@ def faults(record: Record) -> list[str]:
         return [str(error)]
     evaluation = setup.simulator.evaluate(record.placement)
     wrong = [] if evaluation.feasible else ["does not fit into memory"]
-    if abs(evaluation.makespan_s - record.makespan_s) > _EQUAL * record.makespan_s:
+    if abs(evaluation.makespan_s - record.makespan_s) > EQUAL * record.makespan_s:
         wrong.append(f"takes {format_s(evaluation.makespan_s)}, the record says {format_s(record.makespan_s)}")
-    if record.makespan_s < record.lower_bound_s * (1.0 - _EQUAL):
+    if record.makespan_s < record.lower_bound_s * (1.0 - EQUAL):
         wrong.append(f"takes less than the lower bound of {format_s(record.lower_bound_s)}")
     schedule = setup.simulator.schedule(record.placement)
     return [*wrong, *check_schedule(graph, topology, setup.op_time_s, schedule)]

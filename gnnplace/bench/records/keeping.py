@@ -15,33 +15,27 @@ from gnnplace.units import format_s
 from models_zoo.networks.shipped import has_structure
 from models_zoo.records.names import FOLDER, record_names
 from models_zoo.records.record import (
+    EQUAL,
     Found,
     Record,
     load_record,
     store_devices,
     store_graph,
-    unpacked,
+    unpacked_placement,
     write_record,
 )
-
-_EQUAL = 1e-9
-"""Relative difference of seconds that is no improvement."""
 
 
 def keep_found(search: RecordSearch, result: Mapping[str, Any], folder: Path = FOLDER) -> str:
     """Writes what a search found into its record, and the placement where it is better; gives the line of progress."""
-    who = f"{search.record}: {_label(search)}"
+    label = _label(search)
+    who = f"{search.record}: {label}"
     if result.get("placement") is None:
         return f"{who}: {result['error']}"
-    seconds, priorities = result["makespan_s"], result["priorities"]
-    placement = Placement(
-        unpacked(result["placement"], np.int16).astype(np.int64),
-        None if priorities is None else unpacked(priorities, np.float64),
-    )
+    seconds, placement = result["makespan_s"], unpacked_placement(result)
     found = Found(search.planner, search.seconds, result["evaluations"], search.seed)
     bound = result["lower_bound_s"], result["lower_bound"]
     record, is_new = _with_placement(search.record, placement, seconds, found, bound, folder)
-    label = _label(search)
     results = {**record.results, label: min(seconds, record.results.get(label, np.inf))}
     write_record(dataclasses.replace(record, results=results))
     return f"{who}: {format_s(seconds)}" + (", the record" if is_new else "")
@@ -88,7 +82,7 @@ def _with_placement(
     record = load_record(name, folder)
     if bound[0] > record.lower_bound_s:
         record = dataclasses.replace(record, lower_bound_s=bound[0], lower_bound=bound[1])
-    if seconds >= record.makespan_s * (1.0 - _EQUAL):
+    if seconds >= record.makespan_s * (1.0 - EQUAL):
         return record, False
     return dataclasses.replace(record, placement=placement, makespan_s=seconds, found=found), True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from gnnplace.files import write_text
 from gnnplace.units import format_s
 from models_zoo.records.names import FOLDER, record_names
-from models_zoo.records.record import Record, load_record
+from models_zoo.records.record import OPTIMAL, Record, load_record
 
 _HEAD = """# Records
 
@@ -37,7 +37,6 @@ was found, and the least seconds of every planner that was run. Seconds after a 
 | record | ops | devices | step | lower bound | gap | found by |
 | --- | ---: | ---: | ---: | ---: | ---: | --- |
 """
-_OPTIMAL = 1e-3
 
 
 def write_page(folder: Path = FOLDER) -> None:
@@ -49,7 +48,7 @@ def page(records: Sequence[Record]) -> str:
     """The list as Markdown."""
     gaps = [record.gap for record in records]
     head = _HEAD.format(
-        count=len(records), optimal=sum(gap < _OPTIMAL for gap in gaps), median=statistics.median(gaps or [0.0])
+        count=len(records), optimal=sum(gap < OPTIMAL for gap in gaps), median=statistics.median(gaps or [0.0])
     )
     return head + "".join(_line(record) for record in records)
 

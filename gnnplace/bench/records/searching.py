@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from gnnplace.api import ProblemSetup
 from gnnplace.api.recorded import recorded_setup
 from gnnplace.bench.problems import compiled_problem, run_planner
@@ -14,7 +12,7 @@ from gnnplace.bench.records.cases import record_cases
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.solution import Budget
 from models_zoo.records.names import record_names
-from models_zoo.records.record import load_record, packed
+from models_zoo.records.record import load_record, packed_placement
 
 LONG = "-long"
 """End of the name of a row that searches for minutes."""
@@ -54,12 +52,9 @@ def search_result(search: RecordSearch) -> dict[str, Any]:
     if run.solution is None or run.makespan_s is None:
         return result
     bound = setup.bound_with(run.solution)
-    placement = run.solution.placement.expanded(setup.coarsening.group_of_op)
-    priorities = placement.priorities
     return result | {
         "evaluations": run.solution.evaluations,
         "lower_bound_s": bound.value_s,
         "lower_bound": bound.name,
-        "placement": packed(placement.assignment.astype(np.int16)),
-        "priorities": None if priorities is None else packed(priorities),
+        **packed_placement(run.solution.placement.expanded(setup.coarsening.group_of_op)),
     }

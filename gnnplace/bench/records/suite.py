@@ -14,9 +14,8 @@ from gnnplace.bench.records.searching import LONG, RecordSearch, search_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.planners.catalog import PLANNERS
 from models_zoo.records.names import record_names
-from models_zoo.records.record import Record, load_record
+from models_zoo.records.record import OPTIMAL, Record, load_record
 
-_OPTIMAL = 1e-3
 COLUMNS = ("record", "ops", "devices", "makespan_s", "gap", "found_by", "wrong")
 
 
@@ -86,7 +85,7 @@ def records_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "records": len(rows),
         "wrong": sum(bool(row["wrong"]) for row in rows),
-        "gap_below_0.1_percent": sum(gap < _OPTIMAL for gap in gaps),
+        "gap_below_0.1_percent": sum(gap < OPTIMAL for gap in gaps),
         "median_gap": statistics.median(gaps) if gaps else None,
         **{f"found_by_{name}": count for name, count in holders.most_common()},
     }

@@ -51,9 +51,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     repaired (`repair.py`): units leave over-full memories, and leave hosts for what is free elsewhere. Then the best of all
     are evaluated: placements whose estimated memory fits come first, then the shorter makespan.
 
-    On four cases with tight memory (development cases of `gnnplace bench generalization`, three seeds), the best of 1, 5, 20 and
-    50 constructions took 1.87, 1.82, 1.72 and 1.72 times the best known seconds without repair and few devices for large ops
-    (geometric means), and 1.61, 1.50, 1.42 and 1.39 times with both; `gnn` after 200 evaluations 1.40 and 1.20 times.
+    On four cases with tight memory (development cases of `gnnplace bench generalization`), the best of 1, 5, 20 and 50
+    constructions took 1.87, 1.82, 1.72 and 1.72 times the best known seconds without repair and few devices for large ops
+    (geometric means, two seeds), and 1.61, 1.50, 1.42 and 1.39 times with both (three seeds); `gnn` after 200 evaluations 1.40
+    and 1.20 times.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)

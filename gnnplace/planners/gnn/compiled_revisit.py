@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def revisit_compiled(
     seconds = np.array([start[1], start[1], search.best_s])
     most = config.remembered_rises, simulator.most_hops
     now, log = new_current(devices, seconds, moves.weights, timing, most), new_log(problem.num_units)
-    chunk = max(config.lookahead, _OPS_PER_CALL // max(1, problem.graph.num_ops))
+    chunk = max(config.lookahead, _OPS_PER_CALL // max(1, problem.local_search.ops_per_evaluation))
     head, status = moves.move_odds.encode(timing), GOES_ON
 
     def run(count: int, head: HeadParts) -> CompiledPart:
@@ -92,9 +93,9 @@ def revisit_compiled(
             raise ShareUsed
         if status == ENCODE:
             head, now.counters[SINCE_ENCODING] = moves.move_odds.encode(timing), 0
-        before, present = search.evaluations, head
+        before = search.evaluations
         count = min(chunk + config.lookahead - 1, clock.evaluations_left)
-        search.evaluate_compiled(count, lambda claimed, head=present: run(claimed, head))  # type: ignore[misc]
+        search.evaluate_compiled(count, partial(run, head=head))
         search.steps.extend(_logged_steps(log, before, problem.num_moves))
         if status == NO_ROUTE:
             raise InvalidPlacement("the placement needs a transfer between devices that no link or host connects")
