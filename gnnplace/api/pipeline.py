@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from gnnplace.api.auto_devices import AUTO, auto_for
 from gnnplace.api.judging import executed_plan, fastest_of, finalists_of, simulated_plan
-from gnnplace.api.measuring import executed_difference, executed_here, executed_placement, profiled, profiled_anew
+from gnnplace.api.measuring import executed_difference, executed_here, executed_placement, profiled
 from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
@@ -17,7 +17,7 @@ from gnnplace.api.recorded import setup_of_record
 from gnnplace.api.search import LEARNED, Executor, Hosts, Run, attempts, chosen_planner, hosts_at, until_interrupted
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.cost_model import CostModel
-from gnnplace.cost.measured import MeasuredCost, write_costs
+from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.real_names import all_core_sessions
 from gnnplace.devices.spec import with_session_device
 from gnnplace.devices.topology import Topology
@@ -255,49 +255,6 @@ def problem(
     True
     """
     return set_up(model, devices, options, **keywords).problem()
-
-
-@with_keyword_signature
-def profile(
-    model: ModelSource,
-    devices: Devices,
-    out: str | Path | None = None,
-    options: PlaceOptions | None = None,
-    **keywords: Unpack[Keywords],
-) -> dict[str, Any]:
-    """Measures every op of a model on real devices and every link: the object that `gnnplace profile --json` prints.
-
-    Later searches on this machine use the measurements. The file `out` receives all known costs of these kinds of devices. Of
-    the options, `dims`, `custom_ops`, `seed`, `force` and `on_warning` count.
-
-    >>> costs = profile("model.onnx", "cpu:0,cpu:1", out="costs.json")  # doctest: +SKIP
-
-    Raises:
-        UnsupportedModel: the model cannot be read, or is an op graph.
-        InvalidTopology: a device is not on this machine.
-        MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
-    """
-    options = replace(options or PlaceOptions(), **keywords)
-    topology = topology_of(devices)
-    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
-    workload.check_executable()  # before anything is measured
-    for warning in (*workload.warnings, *check_free(topology.device_names, options.force)):
-        options.on_warning(warning)
-    for other in workload.models[1:]:
-        profiled_anew(other, topology, options.seed, pairs=())
-    costs, fits = profiled_anew(workload.models[0], topology, options.seed)
-    known = costs.of_devices(topology.devices)
-    if out is not None:
-        write_costs(known, Path(out))
-    kinds = {
-        kind: {
-            "ops": len(known.kinds[kind].op_s),
-            "dispatch_overhead_s": known.kinds[kind].dispatch_overhead_s,
-            "roofline_relative_error": fit.relative_error,
-        }
-        for kind, fit in fits.items()
-    }
-    return {"out": None if out is None else str(out), "kinds": kinds}
 
 
 def _set_up(

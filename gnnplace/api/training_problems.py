@@ -12,8 +12,8 @@ from gnnplace.api.workload import Workload
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
 from gnnplace.errors import GnnplaceError
-from gnnplace.evaluation import WalkRequest
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.local_search import WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.classical.constructions import evaluate_starts

@@ -13,7 +13,8 @@ from gnnplace.api import ProblemSetup, set_up
 from gnnplace.arrays import IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError, MissingDependency
-from gnnplace.evaluation import Evaluation, Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Evaluation, Problem
+from gnnplace.local_search import Proposals, WalkRequest
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions
 from gnnplace.onnx_io.manifest import write_parts

@@ -15,9 +15,10 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
-from gnnplace.evaluation import PairedEvaluator, Problem, Walk, WalkRequest
+from gnnplace.evaluation import PairedEvaluator, Problem
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import noticed_interrupts
+from gnnplace.local_search import Walk, WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.solution import Budget, Change, ExecutedStep, Progress, Solution, Step
 

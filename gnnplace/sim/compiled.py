@@ -6,14 +6,39 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
 from gnnplace.sim.engine import advance, resident_bytes, result
 from gnnplace.sim.state import FAILED, NO_RECORDING, RECORDED, EngineState, Recording, engine_state, recording, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 
+class Minimised(NamedTuple):
+    """What a search minimises: the seconds of `Problem.penalised_batch_s`."""
+
+    throughput: bool
+    penalty_s: float
+    penalty_bytes: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Minimised":
+        """The objective and penalty of a problem."""
+        return cls(problem.objective == "throughput", *problem.penalty)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def minimised_s(minimised: Minimised, outcome: tuple[float, float, float]) -> float:
+    """The value of `Problem.penalised_batch_s`, bit for bit, from makespan, period and bytes above capacity."""
+    makespan_s, period_s, shortfall_bytes = outcome
+    objective_s = period_s if minimised.throughput else makespan_s
+    if shortfall_bytes > 0:
+        objective_s += (1.0 + shortfall_bytes / minimised.penalty_bytes) * minimised.penalty_s
+    return objective_s
+
+
 class CompiledRun(NamedTuple):
     """Arguments of the functions below; one thread uses them at a time."""
 
+    minimised: Minimised
     tables: EngineTables
     state: EngineState
     record: Recording
@@ -22,10 +47,11 @@ class CompiledRun(NamedTuple):
     resident: IntArray  # [D] scratch
 
 
-def compiled_run(tables: EngineTables, unit_of_op: IntArray, with_schedule: bool) -> CompiledRun:
+def compiled_run(minimised: Minimised, tables: EngineTables, unit_of_op: IntArray, with_schedule: bool) -> CompiledRun:
     """The arguments for a graph; `unit_of_op` `[N]` has the graph's numbers."""
     num_ops, num_devices = tables.op_time_s.shape
     return CompiledRun(
+        minimised,
         tables,
         engine_state(tables),
         recording(tables) if with_schedule else NO_RECORDING,
@@ -36,13 +62,13 @@ def compiled_run(tables: EngineTables, unit_of_op: IntArray, with_schedule: bool
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run_units(run: CompiledRun, devices: IntArray) -> tuple[float, float, float]:
-    """Makespan, period and bytes above capacity of the devices `[U]` of units; all infinite if a route was missing."""
+def run_units(run: CompiledRun, devices: IntArray) -> float:
+    """The seconds that a search minimises of the devices `[U]` of units; infinite if a route was missing."""
     for op in range(len(run.unit_of_op)):
         run.assignment[op] = devices[run.unit_of_op[op]]
     reset(run.tables, run.assignment, run.state)
     advance(run.tables, run.assignment, run.state, run.record, len(run.unit_of_op), np.inf)
-    return result(run.tables, run.assignment, run.state, run.resident)
+    return minimised_s(run.minimised, result(run.tables, run.assignment, run.state, run.resident))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -9,18 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.evaluation import (
-    Evaluation,
-    EvaluationBatch,
-    EvaluatorKind,
-    LocalSearch,
-    Problem,
-    Proposals,
-    SimulatedEvaluator,
-    Walk,
-    WalkRequest,
-)
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Problem, SimulatedEvaluator
 from gnnplace.graph.coarsen import Coarsening
+from gnnplace.local_search import LocalSearch, Proposals, Walk, WalkRequest
 from gnnplace.objectives import DimsObjective
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule

@@ -17,12 +17,13 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph, InvalidPlacement
-from gnnplace.evaluation import CompiledSimulator, Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Problem
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.local_search import CompiledSimulator, LocalSearch
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
-from gnnplace.sim.compiled import compiled_run, run_units, schedule_units
+from gnnplace.sim.compiled import Minimised, compiled_run, run_units, schedule_units
 from gnnplace.sim.engine import evaluate_all, resident_bytes
 from gnnplace.sim.moves import EngineWorker, Moves
 from gnnplace.sim.state import FAILED, NO_RECORDING, RECORDED, SENT_BYTES, EngineState, recording
@@ -147,16 +148,15 @@ class Simulator:
 
     def compiled(self, problem: Problem) -> CompiledSimulator | None:
         """The engine for compiled loops; see `Compilable`."""
-        return self.compiled_over(problem.unit_of_op, self, problem.unit_of_op)
+        return self.compiled_over(problem, self, problem.unit_of_op)
 
-    def compiled_over(
-        self, unit_of_op: IntArray, groups: Simulator, unit_of_group: IntArray
-    ) -> CompiledSimulator | None:
-        """The engine for units of these ops `[N]`; schedules are those of `groups`, with units `[G]`."""
+    def compiled_over(self, problem: Problem, groups: Simulator, unit_of_op: IntArray) -> CompiledSimulator | None:
+        """The engine for units of these ops `[N]`; schedules are those of `groups`, which has the ops of the problem."""
         if self.num_threads > 1 and self.graph.num_ops >= _OPS_PER_CHUNK // _CHUNKS_PER_THREAD:
             return None
-        schedule = compiled_run(groups._default_tables, unit_of_group, with_schedule=True)
-        whole = compiled_run(self._default_tables, unit_of_op, with_schedule=False)
+        minimised = Minimised.of(problem)
+        schedule = compiled_run(minimised, groups._default_tables, problem.unit_of_op, with_schedule=True)
+        whole = compiled_run(minimised, self._default_tables, unit_of_op, with_schedule=False)
         return CompiledSimulator(run_units, whole, schedule_units, schedule, len(schedule.record.link))
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
@@ -259,7 +259,7 @@ class GroupedSimulator:
 
     def compiled(self, problem: Problem) -> CompiledSimulator | None:
         """The engine for compiled loops; see `Compilable`."""
-        return self.whole.compiled_over(self.coarsening.expand(problem.unit_of_op), self.groups, problem.unit_of_op)
+        return self.whole.compiled_over(problem, self.groups, self.coarsening.expand(problem.unit_of_op))
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these groups; see `ScheduleEstimator`."""

@@ -15,9 +15,11 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray, csr
-from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
+from gnnplace.evaluation import Problem
 from gnnplace.graph.units import UnitGraph, first_above, grow_cluster, unit_bytes
 from gnnplace.interruption import deferred_interrupts
+from gnnplace.local_search import Proposals, Walk, WalkRequest
+from gnnplace.sim.compiled import Minimised, minimised_s
 from gnnplace.sim.engine import advance, result
 from gnnplace.sim.state import NO_RECORDING, EngineState, Recording, engine_state, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
@@ -138,16 +140,6 @@ def _target(
     return chosen
 
 
-class _Rule(NamedTuple):
-    """The minimised value and the temperatures."""
-
-    throughput: bool
-    penalty_s: float
-    penalty_bytes: float
-    first_temperature_s: float
-    last_temperature_s: float
-
-
 class _Task(NamedTuple):
     """The inputs of a walk."""
 
@@ -155,7 +147,8 @@ class _Task(NamedTuple):
     unit_ops: tuple[IntArray, IntArray]  # offsets [U + 1], ops [N] of each unit in the engine's numbers
     graph: UnitGraph
     proposals: _ProposalTables
-    rule: _Rule
+    minimised: Minimised
+    temperatures_s: tuple[float, float]  # first and last
     record: Recording  # records nothing
 
 
@@ -167,7 +160,7 @@ def _metropolis(
 
     Also returns the evaluation, from 1, and the seconds of each improvement.
     """
-    tables, unit_ops, graph, proposals, rule, record = task
+    tables, unit_ops, graph, proposals, minimised, temperatures_s, record = task
     num_ops, best = len(unit_ops[1]), device_of_unit.copy()
     improved_at, improved_s = np.empty(evaluations, dtype=np.int64), np.empty(evaluations)
     assignment, scratch = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)
@@ -177,18 +170,18 @@ def _metropolis(
         _assign(unit_ops, members, 1, device_of_unit[unit], assignment)
     reset(tables, assignment, state)
     advance(tables, assignment, state, record, num_ops, np.inf)
-    value_s = best_s = _penalised_s(rule, result(tables, assignment, state, resident))
+    value_s = best_s = minimised_s(minimised, result(tables, assignment, state, resident))
     for evaluation in range(evaluations):
         count, device, back = _draw_move(graph, proposals, device_of_unit, rng, scratch)
         here = device_of_unit[members[0]]
         _assign(unit_ops, members[:count], count, device, assignment)
         _assign(unit_ops, members[count:], back, here, assignment)
-        heat_s = temperature_s(rule.first_temperature_s, rule.last_temperature_s, evaluation / evaluations)
+        heat_s = temperature_s(temperatures_s[0], temperatures_s[1], evaluation / evaluations)
         limit_s = value_s - heat_s * np.log(1.0 - rng.random())
         reset(tables, assignment, state)
-        until_s = np.inf if rule.throughput else limit_s * (1.0 + _ROUNDING)
+        until_s = np.inf if minimised.throughput else limit_s * (1.0 + _ROUNDING)
         advance(tables, assignment, state, record, num_ops, until_s)
-        after_s = _penalised_s(rule, result(tables, assignment, state, resident))
+        after_s = minimised_s(minimised, result(tables, assignment, state, resident))
         if after_s > limit_s or after_s == np.inf:
             _assign(unit_ops, members[:count], count, here, assignment)
             _assign(unit_ops, members[count:], back, device, assignment)
@@ -221,16 +214,6 @@ def temperature_s(first_s: float, last_s: float, done: float) -> float:
     if first_s == 0.0:
         return 0.0
     return float(first_s * (last_s / first_s) ** done)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _penalised_s(rule: _Rule, outcome: tuple[float, float, float]) -> float:
-    """The value of `Problem.penalised_batch_s`, bit for bit."""
-    makespan_s, period_s, shortfall_bytes = outcome
-    objective_s = period_s if rule.throughput else makespan_s
-    if shortfall_bytes > 0:
-        objective_s += (1.0 + shortfall_bytes / rule.penalty_bytes) * rule.penalty_s
-    return objective_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,8 +250,15 @@ class Walker:
         proposals = _proposal_tables(problem, request.proposals)
         evaluations = request.evaluations if len(proposals.units) else 0
         temperatures = request.first_temperature_s, request.last_temperature_s
-        rule = _Rule(problem.objective == "throughput", *problem.penalty, *temperatures)
-        task = _Task(self.tables, self._unit_ops, problem.unit_graph, proposals, rule, NO_RECORDING)
+        task = _Task(
+            self.tables,
+            self._unit_ops,
+            problem.unit_graph,
+            proposals,
+            Minimised.of(problem),
+            temperatures,
+            NO_RECORDING,
+        )
         try:
             state = self._idle.pop()
         except IndexError:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnplace.evaluation import Problem, Proposals
+from gnnplace.evaluation import Problem
+from gnnplace.local_search import Proposals
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing, heft
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s

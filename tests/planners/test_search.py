@@ -8,8 +8,9 @@ import pytest
 
 from gnnplace.devices.topology import Device
 from gnnplace.errors import InfeasiblePlacement
-from gnnplace.evaluation import Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
+from gnnplace.local_search import Proposals, WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Search, deadline
 from gnnplace.planners.solution import Budget, Progress

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.evaluation import Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.local_search import Proposals, WalkRequest
 from gnnplace.objectives import DimsObjective
 from gnnplace.placement import Placement
 from gnnplace.sim.several import SeveralSimulators

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from gnnplace.api import set_up
 from gnnplace.devices.topology import Device, Topology
-from gnnplace.evaluation import Objective, Problem, Proposals, Walk, WalkRequest
+from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.local_search import Proposals, Walk, WalkRequest
 from tests.problems import chain, connected, devices_of, problem_of, two_chains
 from tests.random_problems import random_graph, random_times, random_topology
 

@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.evaluation import Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Problem
+from gnnplace.local_search import Proposals, WalkRequest
 from gnnplace.planners.classical.constructions import best_start, evaluate_starts, starts_within
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
 from gnnplace.planners.search import Search

@@ -12,7 +12,7 @@ from numba import njit, typeof, types
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.timing import Timing, UnitTables, arrivals, slack
-from gnnplace.evaluation import CompiledSimulator
+from gnnplace.local_search import CompiledSimulator
 from gnnplace.planners.gnn.moves import Drawn, KnownSeconds, MoveTables, Now, draw_candidates
 from gnnplace.planners.gnn.odds import ROOMY, Odds, OddsTable, empty_table, write_odds
 from gnnplace.policy.pair_features import CONTEXT, PAIR, raw_amounts, write_relative
@@ -40,8 +40,6 @@ class Settings(NamedTuple):
     cold: tuple[float, float]
     hot: tuple[float, float]
     warmth: float
-    throughput: bool
-    penalty: tuple[float, float]  # of `Problem.penalty`
     worst_case_s: float
     mean_unit_s: float
 
@@ -139,8 +137,7 @@ def _loop(simulator: CompiledSimulator, kinds: tuple[Any, ...]) -> Any:
     """The loop compiled for arguments of these types."""
     if kinds not in _LOOPS:
         line, table = types.float64[::1], types.int64[:, ::1]
-        outcome: Any = types.UniTuple
-        run = outcome(types.float64, 3)(kinds[0], types.int64[::1])
+        run = types.float64(kinds[0], types.int64[::1])
         schedule = types.int64(kinds[1], types.int64[::1], types.float64[:, ::1], table, line, line)
         for function, signature in ((simulator.run, run), (simulator.schedule, schedule)):
             function.compile(signature)
@@ -190,7 +187,7 @@ def _revisit(
         chosen, after_s, log_prob = 0, better_s, np.nan
         if found > 0:
             for candidate in range(found):
-                values[candidate] = _penalised_s(settings, run(whole, drawn.devices[candidate]))
+                values[candidate] = run(whole, drawn.devices[candidate])
                 made += 1
                 if values[candidate] < now.seconds[2]:
                     _log_improvement(log, now, made, values[candidate], drawn.devices[candidate])
@@ -215,16 +212,6 @@ def _revisit(
             now.devices[:] = drawn.devices[chosen]
             now.seconds[0] = after_s
             counters[HAS_SCHEDULE] = 0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _penalised_s(settings: Settings, outcome: tuple[float, float, float]) -> float:
-    """The value of `Problem.penalised_batch_s`."""
-    makespan_s, period_s, missing_bytes = outcome
-    seconds = period_s if settings.throughput else makespan_s
-    if missing_bytes > 0:
-        seconds += (1.0 + missing_bytes / settings.penalty[1]) * settings.penalty[0]
-    return seconds
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

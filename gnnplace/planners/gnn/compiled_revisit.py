@@ -12,8 +12,8 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.errors import InvalidPlacement
-from gnnplace.evaluation import CompiledSimulator, Problem
 from gnnplace.interruption import deferred_interrupts
+from gnnplace.local_search import CompiledSimulator
 from gnnplace.planners.gnn.compiled_loop import (
     ENCODE,
     GOES_ON,
@@ -109,13 +109,11 @@ def _tables(policy_search: PolicySearch, moves: Moves) -> Tables:
 
 
 def _settings(policy_search: PolicySearch, warmth: float, config: RevisitConfig) -> Settings:
-    problem: Problem = policy_search.search.problem
     moves, odds = config.moves, config.moves.odds
     return Settings(
         config.lookahead, moves.mean_cluster, moves.max_window, moves.pull, float(np.exp(-odds.repeat_penalty)),
         moves.max_idle, moves.adaptation, moves.least_share, odds.encode_every, config.cold, config.hot, warmth,
-        problem.objective == "throughput", problem.penalty, problem.worst_case_s,
-        policy_search.inputs.features.mean_unit_s,
+        policy_search.search.problem.worst_case_s, policy_search.inputs.features.mean_unit_s,
     )  # fmt: skip
 
 

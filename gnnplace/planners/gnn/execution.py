@@ -8,7 +8,8 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.process import PlacementProcess
-from gnnplace.evaluation import PairedEvaluator, Problem, Proposals
+from gnnplace.evaluation import PairedEvaluator, Problem
+from gnnplace.local_search import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig

@@ -9,8 +9,9 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.detect import allowed_cores
-from gnnplace.evaluation import Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Problem
 from gnnplace.graph.units import coarsen_units, joined_units
+from gnnplace.local_search import Proposals, WalkRequest
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, plain_options
 from gnnplace.planners.classical.list_schedule import list_schedule

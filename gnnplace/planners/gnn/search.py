@@ -12,7 +12,7 @@ import torch
 from gnnplace.arrays import IntArray
 from gnnplace.env.process import PlacementProcess
 from gnnplace.env.timing import empty_timing, refresh
-from gnnplace.evaluation import Proposals
+from gnnplace.local_search import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.gnn.compiled_revisit import Stage, revisit_compiled
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
