@@ -35,7 +35,7 @@ from gnnplace.training.search_ppo import TrainingProblem
 Row = Mapping[str, Any]
 UPDATES = 50
 """Default number of updates, with about 2,400 executions."""
-EXECUTING = DataParallelConfig(searches=4, evaluations=(12, 12), save_every=1)
+EXECUTING = DataParallelConfig(searches=4, evaluations=(12, 12), lesson_problems=0, save_every=1)
 """Four searches of twelve executions per update; a checkpoint after each, since executions take most of the time."""
 
 

@@ -50,7 +50,7 @@ def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
     from gnnplace.planners.gnn.planner import GnnConfig, plan
     from gnnplace.policy.checkpoint import named_policy
 
-    named_policy(policy, seed=0)  # one that cannot be used is an error before any work
+    named_policy(policy)  # one that cannot be used is an error before any work
     return partial(plan, config=GnnConfig(policy=policy))
 
 

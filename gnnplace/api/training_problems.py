@@ -9,14 +9,17 @@ import numpy as np
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
+from gnnplace.arrays import IntArray
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
 from gnnplace.errors import GnnplaceError
+from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.local_search import WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.classical.constructions import evaluate_starts
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from gnnplace.training.search_ppo import TrainingProblem
@@ -47,10 +50,11 @@ class ProblemRanges:
     max_pairs: int = 900
     """Maximum units times devices, which determines the cost of a training search; larger problems are drawn again."""
     constructions: int = 40
-    """Number of constructed placements, of which the best is the start."""
+    """Number of constructed placements, of which the best is the start; with 0 it is HEFT's."""
     least_headroom: float = 0.01
     """Minimum advantage of a longer over a shorter walk from the start, in the logarithm of the seconds, each the best of two.
-    On most problems all searches end alike after a few hundred evaluations; such problems teach nothing and are drawn again."""
+    On most problems all searches end alike after a few hundred evaluations; such problems teach a search nothing and are drawn again.
+    0: every problem is taken."""
     headroom_evaluations: tuple[int, int] = (300, 3000)
     """Evaluations of the shorter and of the longer walk."""
     max_draws: int = 30
@@ -60,6 +64,19 @@ class ProblemRanges:
     def unit_limit(self, number: int) -> float:
         """Maximum units of problem `number`."""
         return float(self.min_units * (self.max_units / self.min_units) ** min(1.0, number / max(1, self.growth)))
+
+
+LESSON_RANGES = ProblemRanges(
+    min_units=30,
+    max_units=600,
+    zoo_share=0.4,
+    type_spread=0.8,
+    max_pairs=2400,
+    constructions=0,
+    least_headroom=0.0,
+    devices=DeviceRanges(num_devices=(2, 4, 5, 7, 8, 9, 10, 12, 20, 32), binding_share=0.2),
+)
+"""Problems whose schedules the policy builds and revises: more and larger ones than searches could learn from in the same time."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,7 @@ class SampledProblems:
             problem = self._drawn(number, np.random.default_rng([self.seed, number, draw]))
             if problem is None:
                 continue
-            if _headroom(problem, self.ranges) >= self.ranges.least_headroom:
+            if self.ranges.least_headroom == 0.0 or _headroom(problem, self.ranges) >= self.ranges.least_headroom:
                 return problem
             fitting = problem
         if fitting is None:
@@ -93,12 +110,10 @@ class SampledProblems:
         problem = setup.problem()
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
             return None
-        with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
-            starts = evaluate_starts(search, ranges.constructions, rng)
-        if not starts.seconds[0] <= problem.worst_case_s:
+        start, start_s = _start(problem, number, rng, ranges)
+        if not start_s <= problem.worst_case_s:
             return None
-        name = f"{setup.workload.name} on {setup.topology.name}"
-        return TrainingProblem(name, problem, starts.assignments[0], float(starts.seconds[0]))
+        return TrainingProblem(f"{setup.workload.name} on {setup.topology.name}", problem, start, start_s)
 
 
 def training_families() -> tuple[str, ...]:
@@ -132,6 +147,16 @@ def _set_up(graph: OpGraph, units: int, rng: np.random.Generator, ranges: Proble
     alone = setup.simulator.evaluate(Placement(np.full(graph.num_ops, host)))
     needed_bytes = int(alone.peak_memory_bytes[host])
     return replace(setup, topology=limit_memory(topology, needed_bytes, rng, ranges.devices))
+
+
+def _start(problem: Problem, number: int, rng: np.random.Generator, ranges: ProblemRanges) -> tuple[IntArray, float]:
+    """The best construction `[N]` and its penalised seconds."""
+    if ranges.constructions == 0:
+        heft = list_schedule(problem).assignment
+        return heft, float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(heft[None]))[0])
+    with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
+        starts = evaluate_starts(search, ranges.constructions, rng)
+    return starts.assignments[0], float(starts.seconds[0])
 
 
 def _headroom(problem: TrainingProblem, ranges: ProblemRanges) -> float:

@@ -17,11 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from gnnplace.api.measured_training import EXECUTING, UPDATES, Incumbent, MeasuredModel, executed_problem
 from gnnplace.api.search import hosts_at
-from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
+from gnnplace.api.training_problems import LESSON_RANGES, ProblemRanges, SampledProblems, training_families
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import GnnplaceError, ProcessLost
 from gnnplace.files import read_json_lines
 from gnnplace.planners.gnn.search import trace_searches
+from gnnplace.planners.gnn.teaching import lessons_of
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training import Ablation
@@ -31,7 +32,7 @@ from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, metri
 from gnnplace.versions import installed_versions
 
 Row = Mapping[str, Any]
-_UPDATES = 600
+_UPDATES = 200
 _MAX_LOSSES = 3
 """Lost processes between two checkpoints that end a run on a cluster."""
 _VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
@@ -55,6 +56,7 @@ class TrainSettings:
 
     training: DataParallelConfig = DataParallelConfig()
     problems: ProblemRanges = ProblemRanges()
+    lessons: ProblemRanges = LESSON_RANGES
     policy: PolicyConfig = PolicyConfig()
     start: StartPolicy | None = None
     """None: fresh weights from the seed."""
@@ -75,12 +77,13 @@ class TrainSettings:
         ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
         training = dataclasses.replace(amount, seed=seed, num_processes=num_processes, ppo=ppo)
         growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
+        lessons = dataclasses.replace(cls.lessons, growth=growth * training.lesson_steps * training.lesson_problems)
         policy = dataclasses.replace(
             cls.policy,
             device_features=ablation != "no-device-features",
             message_passing=ablation != "no-message-passing",
         )
-        return cls(training, dataclasses.replace(cls.problems, growth=growth), policy, measured=measured)
+        return cls(training, dataclasses.replace(cls.problems, growth=growth), lessons, policy, measured=measured)
 
     @property
     def ablation(self) -> Ablation | None:
@@ -143,13 +146,13 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     Each checkpoint writes the policy with its card. Each update adds a line of metrics, and an entry to TensorBoard's event
     files if tensorboard is installed. A run that began with the same arguments is resumed, and ends with the same weights.
 
-    >>> train("policy.safetensors", updates=600)["updates"]  # doctest: +SKIP
-    600
+    >>> train("policy.safetensors", updates=200)["updates"]  # doctest: +SKIP
+    200
 
     Args:
         out: folder of the run, or the policy `NAME.safetensors` to write.
         settings: everything that determines the weights, in place of `updates`, `processes`, `seed` and `ablation`.
-        updates: number of updates; None: 600.
+        updates: number of updates; None: 200.
         processes: number of processes; None: one per core of this machine or of the cluster.
         seed: None: 0.
         policy: trained policy to start from; None: fresh weights.
@@ -254,6 +257,8 @@ def _begin(files: RunFiles, settings: TrainSettings, policy: Path | None) -> Tra
         network = build_policy(settings.training.seed, settings.policy)
     else:
         network, _ = load_policy(policy)
+        training = dataclasses.replace(settings.training, imitation_share=0.0)  # the policy is trained already
+        settings = dataclasses.replace(settings, training=training)
         start = StartPolicy(policy.name, hashlib.sha256(policy.read_bytes()).hexdigest())
         settings = dataclasses.replace(settings, policy=network.config, start=start)
     text = json.dumps(dataclasses.asdict(settings))
@@ -292,7 +297,12 @@ def _trained(
 ) -> RunState:
     """The state after all remaining updates."""
     sampled = SampledProblems(settings.training.seed, settings.problems)
-    task = TrainingTask(sampled if incumbent is None else incumbent.problem, trace_searches)
+    task = TrainingTask(
+        sampled if incumbent is None else incumbent.problem,
+        trace_searches,
+        None if settings.training.lesson_problems == 0 else SampledProblems(settings.training.seed, settings.lessons),
+        lessons_of,
+    )
     of_updates = settings.training.ppo.num_updates
     with metrics_log(files.metrics, read_state(files.state).update) as write_row:
         last = next(reversed(read_json_lines(files.metrics, GnnplaceError)), None)
@@ -314,7 +324,11 @@ def _card(files: RunFiles, settings: TrainSettings, state: RunState) -> dict[str
     training = settings.training
     start = f" --policy {settings.start.name}" if settings.start else ""
     measured = settings.measured
-    data: dict[str, Any] = {"families": list(training_families()), **dataclasses.asdict(settings.problems)}
+    data: dict[str, Any] = {
+        "families": list(training_families()),
+        **dataclasses.asdict(settings.problems),
+        "lessons": dataclasses.asdict(settings.lessons),
+    }
     amount = f"--processes {training.num_processes}"
     if measured is not None:
         data, amount = dataclasses.asdict(measured), f"--measure {measured.model} --devices {measured.devices}"

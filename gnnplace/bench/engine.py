@@ -102,7 +102,7 @@ def _searches(seed: int) -> dict[str, float]:
     graph, topology, times = _inputs(SIZES[0], np.random.default_rng(seed + 1), seed)
     simulator = Simulator(graph, topology, times, 1)
     problem = Problem(graph, topology, times, simulator, simulator)
-    network, inputs = named_policy("shipped", seed), policy_inputs(problem)
+    network, inputs = named_policy("shipped"), policy_inputs(problem)
     timing = empty_timing(problem, 1)
     begin = list_schedule(problem).assignment
     refresh(problem, inputs.tables, timing, 0, begin)

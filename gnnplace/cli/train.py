@@ -23,7 +23,7 @@ def train(
         Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
     ],
     updates: Annotated[
-        int | None, typer.Option(min=1, help="batches to learn from; 600 if not given, 50 with --measure")
+        int | None, typer.Option(min=1, help="batches to learn from; 200 if not given, 50 with --measure")
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="number of processes; one per core if not given")] = None,
     seed: Annotated[
@@ -103,6 +103,9 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             saved = -math.expm1(-row["gain"])
             best = max(best, saved)
             done, total = row["update"] + 1, row["of_updates"]
+            if not row["problems"]:
+                advance(done / total, f"update {done} of {total}: imitation", f"loss {row['lesson_loss']:.2f}")
+                return
             advance(done / total, f"update {done} of {total}: searches save {saved:.1%}", f"best {best:.1%}")
             if NOTES.is_terminal or time.monotonic() - last_s < _BETWEEN_LINES_S:
                 return

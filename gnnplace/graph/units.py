@@ -184,6 +184,33 @@ def grow_cluster(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def grow_region(
+    graph: UnitGraph, first: int, size: int, region: BoolArray, border: IntArray, rng: np.random.Generator
+) -> None:
+    """Marks in `region` `[U]` a random connected set of at most `size` units around the unit `first`; `border` `[U]` is scratch."""
+    region[:] = False
+    region[first] = True
+    border[0] = first
+    count = open_ends = 1
+    while open_ends > 0 and count < size:
+        at = int(rng.random() * open_ends)
+        unit, found, joins = border[at], 0, -1
+        for entry in range(graph.neighbour_offsets[unit], graph.neighbour_offsets[unit + 1]):
+            if not region[graph.neighbours[entry]]:
+                found += 1
+                if rng.random() * found < 1.0:
+                    joins = graph.neighbours[entry]
+        if joins < 0:
+            open_ends -= 1
+            border[at] = border[open_ends]
+        else:
+            region[joins] = True
+            border[open_ends] = joins
+            open_ends += 1
+            count += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _geometric(rng: np.random.Generator, mean: float) -> int:
     """A geometrically distributed integer, at least 1."""
     if mean <= 1.0:

@@ -59,6 +59,11 @@ class SearchClock:
         return sys.maxsize if self.max_evaluations is None else self.max_evaluations - self.evaluations_made
 
     @property
+    def known_evaluations_left(self) -> float:
+        """Evaluations until the stage ends; infinite where only its seconds are limited."""
+        return np.inf if self.max_evaluations is None else float(self.evaluations_left)
+
+    @property
     def share_done(self) -> float:
         """Share of the stage that is over, from 0 to 1, by the limit that is nearer."""
         by_count = 0.0 if self.max_evaluations is None else self.evaluations_made / max(1, self.max_evaluations)

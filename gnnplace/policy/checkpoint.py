@@ -13,11 +13,16 @@ from torch import Tensor
 
 from gnnplace.errors import GnnplaceError, did_you_mean, shown
 from gnnplace.files import new_file, read_json
-from gnnplace.policy import POLICIES, SHIPPED_POLICY
+from gnnplace.policy import BUILDER_POLICY, POLICIES, SHIPPED_POLICY
 from gnnplace.policy.features import FEATURE_VERSION
+from gnnplace.policy.linear import PRIOR, LinearPolicy
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
 FORMAT = "gnnplace.policy/1"
+_EARLIER_VERSION = 2
+"""Of features: without a budget and shared resources; its policies only score moves."""
+Policy = PolicyNetwork | LinearPolicy
+"""A policy of `gnn`: trained, or linear with weights by hand."""
 
 
 class InvalidPolicy(GnnplaceError):
@@ -49,38 +54,40 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
     card = read_json(path.with_suffix(".json"), InvalidPolicy)
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise InvalidPolicy(f'{path.with_suffix(".json")}: "format" is not {FORMAT!r}; is this the card of a policy?')
-    if card.get("feature_version") != FEATURE_VERSION:
+    is_earlier = card.get("feature_version") == _EARLIER_VERSION
+    if card.get("feature_version") != FEATURE_VERSION and not is_earlier:
         raise InvalidPolicy(
             f"{path}: was trained with feature version {shown(card.get('feature_version'))}, this version has {FEATURE_VERSION}; train it again"
         )
-    config = checked_config(card.get("config"), str(path.with_suffix(".json")))
+    stated = card.get("config")
+    if is_earlier and isinstance(stated, dict):
+        stated = {**stated, "decision_width": 0, "budget_features": False}
+    config = checked_config(stated, str(path.with_suffix(".json")))
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InvalidPolicy(f"{path}: cannot be read as safetensors ({error})") from None
+    if is_earlier:
+        stored = {name.replace("head.prior.", "head.linear."): weights for name, weights in stored.items()}
     return restored_network(config, stored, str(path)), card
 
 
-def named_policy(policy: str | Path, seed: int) -> PolicyNetwork:
-    """The policy of a name in `POLICIES`, else of a file; the seed determines weights that the scores do not depend on.
+def named_policy(policy: str | Path) -> Policy:
+    """The policy of a name in `POLICIES`, else of a file.
 
     Raises:
         InvalidPolicy: no policy has this name, or the file cannot be used.
     """
     if policy == "shipped":
         return load_policy(SHIPPED_POLICY)[0]
-    if policy not in POLICIES:
-        if Path(policy).suffix != SHIPPED_POLICY.suffix:
-            hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
-            raise InvalidPolicy(
-                f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}"
-            )
-        return load_policy(Path(policy))[0]
-    network = build_policy(seed)  # its scores are those of the prior
-    if policy == "uniform":
-        with torch.no_grad():
-            network.head.prior.weight.zero_()
-    return network
+    if policy == "builder":
+        return load_policy(BUILDER_POLICY)[0]
+    if policy in POLICIES:
+        return LinearPolicy(PRIOR if policy == "prior" else {})
+    if Path(policy).suffix != SHIPPED_POLICY.suffix:
+        hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
+        raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
+    return load_policy(Path(policy))[0]
 
 
 def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: str) -> PolicyNetwork:
@@ -116,7 +123,8 @@ def checked_config(stated: object, where: str) -> PolicyConfig:
     is_whole = values.keys() == defaults.keys() and all(type(values[name]) is type(defaults[name]) for name in defaults)
     sizes = [name for name, default in defaults.items() if type(default) is int]
     switches = [name for name, default in defaults.items() if type(default) is bool]
-    if not is_whole or not all(0 < values[name] <= 4096 for name in sizes):
+    least = {name: 0 if name == "decision_width" else 1 for name in sizes}
+    if not is_whole or not all(least[name] <= values[name] <= 4096 for name in sizes):
         raise InvalidPolicy(
             f"{where}: 'config' is {shown(stated)}; expected the sizes {', '.join(sizes)} (1 to 4096) "
             f"and true or false for {', '.join(switches)}"

@@ -15,7 +15,7 @@ from gnnplace.env.timing import Timing, UnitTables
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 """Grows with every change of a feature's meaning; a policy file states the version that it was trained with."""
 
 NUM_TYPE_BUCKETS = 64
@@ -117,6 +117,13 @@ def sweep_features(features: GraphFeatures, tables: UnitTables, timing: Timing) 
     nodes = np.concatenate([static_nodes, dynamic_nodes], axis=2, dtype=np.float32)
     edges = np.concatenate([static_edges, dynamic_edges], axis=2, dtype=np.float32)
     return nodes, edges
+
+
+def unplaced_features(features: GraphFeatures) -> tuple[Float32Array, Float32Array]:
+    """Node features `[U, 1, F]` and edge features `[E, 1, F]` before any unit is placed: what a placement determines is 0."""
+    nodes = np.pad(features.nodes, ((0, 0), (0, len(DYNAMIC_NODE_FEATURES))))
+    edges = np.pad(features.edges, ((0, 0), (0, len(DYNAMIC_EDGE_FEATURES))))
+    return nodes[:, None, :], edges[:, None, :]
 
 
 def _edge_tensors(problem: Problem) -> tuple[FloatArray, IntArray]:

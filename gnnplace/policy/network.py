@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,41 +11,30 @@ from torch import Tensor, nn
 
 from gnnplace.env.timing import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
+from gnnplace.policy.decisions import DecisionHead, DecisionParts, no_decisions
 from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
 from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages
 from gnnplace.policy.features import DEVICE_FEATURES, GraphFeatures, graph_features
 from gnnplace.policy.pair_features import CONTEXT, PAIR
 from gnnplace.policy.pair_scores import HeadParts
 
-PRIOR = {
-    "is_current": 2.0,
-    "slack_kept": 10.0,
-    "path_change": -1.0,
-    "transfer_change": -0.5,
-    "load_after": -1.0,
-    "fits": 2.0,
-}
-"""Initial weights of the head's linear score: an op with slack stays where it is; a critical one goes where the longest path, the
-transfers or the busiest device get shorter."""
-
 
 class PairHead(nn.Module):
     """A score per device for one unit.
 
-    The score is a linear function of the pair's features, which starts as `PRIOR` and is learned like the rest,
-    plus a two-layer network that also reads the embeddings and starts at 0.
+    The score is a linear function of the pair's features plus a two-layer network that also reads the embeddings. All weights
+    begin random.
     """
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, num_pair: int = len(PAIR), num_context: int = len(CONTEXT)) -> None:
+        """Reads the first `num_pair` features of a pair and the first `num_context` of its context."""
         super().__init__()
-        self.prior = nn.Linear(len(PAIR), 1, bias=False)
-        self.unit = nn.Linear(hidden + len(CONTEXT), hidden)
+        self.num_pair, self.num_context = num_pair, num_context
+        self.linear = nn.Linear(num_pair, 1, bias=False)
+        self.unit = nn.Linear(hidden + num_context, hidden)
         self.graph = nn.Linear(hidden, hidden, bias=False)
-        self.pair = nn.Linear(len(PAIR) + len(DEVICE_FEATURES), hidden, bias=False)
+        self.pair = nn.Linear(num_pair + len(DEVICE_FEATURES), hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
-        with torch.no_grad():
-            self.prior.weight.copy_(torch.tensor([[PRIOR.get(name, 0.0) for name in PAIR._fields]]))
-            self.score.weight.zero_()
 
     def forward(
         self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
@@ -53,22 +43,23 @@ class PairHead(nn.Module):
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
+        pair, context = pair[..., : self.num_pair], context[..., : self.num_context]
         of_unit = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
         # Devices are the same for all units, so the layer over [pair, device] has two parts.
-        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [len(PAIR)], dim=1)
+        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [self.num_pair], dim=1)
         # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
         hidden = nn.functional.linear(pair, pair_weight).add_(nn.functional.linear(devices, device_weight))
         hidden = hidden.add_(of_unit[:, None, :]).relu_()
-        logits: Tensor = (self.prior(pair) + self.score(hidden)).squeeze(-1)
+        logits: Tensor = (self.linear(pair) + self.score(hidden)).squeeze(-1)
         return logits.masked_fill(~mask, -torch.inf)
 
     def parts(self, units: Tensor, devices: Tensor) -> HeadParts:
         """The parts for the compiled head, from embeddings `[U, H]` of all units and features `[D, F]` of the devices."""
         unit_weight, context_weight = torch.tensor_split(self.unit.weight, [units.shape[-1]], dim=1)
-        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [len(PAIR)], dim=1)
+        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [self.num_pair], dim=1)
         of_units = nn.functional.linear(units, unit_weight, self.unit.bias) + self.graph(units.mean(dim=0))
         parts = (
-            self.prior.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], of_units, devices @ device_weight.T,
+            self.linear.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], of_units, devices @ device_weight.T,
         )  # fmt: skip
         return HeadParts(*(np.ascontiguousarray(part.detach().numpy()) for part in parts))
 
@@ -83,6 +74,10 @@ class PolicyConfig:
     """Rounds of messages, each in both directions."""
     type_width: int = 8
     """Width of the embedding of an op type."""
+    decision_width: int = 64
+    """Width of the first hidden layer of the head that decides, the second has half of it; 0: the policy only scores moves."""
+    budget_features: bool = True
+    """False, of earlier policies: the remaining budget and shared resources are not among the features of moves."""
     message_passing: bool = True
     """False, for ablation: no rounds; an embedding depends on the unit's own features alone."""
     device_features: bool = True
@@ -98,6 +93,18 @@ class CandidateMoves:
     pair: Tensor  # [R, D, F]
     context: Tensor  # [R, F]
     mask: Tensor  # [R, D] true where the unit may go
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """`R` decisions of the policy, with the features that it saw."""
+
+    rows: Tensor  # [R] number of the encoding
+    units: Tensor  # [R]
+    pair: Tensor  # [R, D, F]
+    context: Tensor  # [R, C]
+    mask: Tensor  # [R, D] true where the unit may run
+    chosen: Tensor  # [R] the device
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +129,17 @@ def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
     )
 
 
+class PolicyParts(NamedTuple):
+    """A policy for compiled code, from one encoding of the graph."""
+
+    moves: HeadParts
+    """Scores of single moves from a complete placement."""
+    decisions: DecisionParts
+    """Decisions while a schedule is built or a part of one is decided anew."""
+
+
 class PolicyNetwork(nn.Module):
-    """Encoder and head."""
+    """Encoder, the head that scores moves, and the head that decides."""
 
     def __init__(self, config: PolicyConfig = PolicyConfig()) -> None:
         super().__init__()
@@ -131,7 +147,12 @@ class PolicyNetwork(nn.Module):
         self.encoder = MessagePassingEncoder(
             config.hidden, config.rounds if config.message_passing else 0, config.type_width
         )
-        self.head = PairHead(config.hidden)
+        fewer = 0 if config.budget_features else 1  # the last one of each
+        self.head = PairHead(config.hidden, len(PAIR) - fewer, len(CONTEXT) - fewer)
+        self.decides = config.decision_width > 0
+        """It can build schedules; policies that cannot only score moves."""
+        if self.decides:
+            self.decisions = DecisionHead(config.hidden, config.decision_width, max(1, config.decision_width // 2))
 
     def encode(self, inputs: PolicyInputs, nodes: Tensor, edges: Tensor) -> Tensor:
         """Embeddings `[U, B, H]` from the node and edge features of `features.sweep_features`."""
@@ -145,9 +166,20 @@ class PolicyNetwork(nn.Module):
         logits: Tensor = self.head(unit, graph, self._devices(inputs), moves.pair, moves.context, moves.mask)
         return logits
 
-    def head_parts(self, inputs: PolicyInputs, embeddings: Tensor) -> HeadParts:
-        """The parts of the compiled head, from the embeddings `[U, 1, H]` of one placement."""
-        return self.head.parts(embeddings[:, 0], self._devices(inputs))
+    def decision_logits(self, inputs: PolicyInputs, embeddings: Tensor, decisions: Decisions) -> Tensor:
+        """Masked logits `[R, D]` of decisions from the embeddings `[U, B, H]` of `encode`."""
+        unit = embeddings[decisions.units, decisions.rows]
+        graph = embeddings.mean(dim=0)[decisions.rows]
+        logits: Tensor = self.decisions(
+            unit, graph, self._devices(inputs), decisions.pair, decisions.context, decisions.mask
+        )
+        return logits
+
+    def parts(self, inputs: PolicyInputs, nodes: Tensor, edges: Tensor) -> PolicyParts:
+        """The policy for compiled code, from features `[U, 1, F]` and `[E, 1, F]` of one placement; see `sweep_features`."""
+        embeddings, devices = self.encode(inputs, nodes, edges)[:, 0], self._devices(inputs)
+        decisions = self.decisions.parts(embeddings, devices) if self.decides else no_decisions()
+        return PolicyParts(self.head.parts(embeddings, devices), decisions)
 
     def _devices(self, inputs: PolicyInputs) -> Tensor:
         """`[D, F]` features of the devices; zeros where the configuration leaves them out."""

@@ -17,9 +17,9 @@ from gnnplace.policy.features import GraphFeatures
 _PairColumns = namedtuple(
     "_PairColumns",
     "slowdown time_change input_transfer output_transfer transfer_change ready_change path_change path "
-    "inputs_there outputs_there load load_after memory_after fits is_current slack_kept",
+    "inputs_there outputs_there load load_after memory_after fits is_current slack_kept exclusive",
 )
-_ContextColumns = namedtuple("_ContextColumns", "slack share objective")
+_ContextColumns = namedtuple("_ContextColumns", "slack share objective budget")
 _RawColumns = namedtuple("_RawColumns", "time_s input_s output_s ready_s path_s inputs_there outputs_there")
 
 PAIR = _PairColumns(*range(len(_PairColumns._fields)))
@@ -34,10 +34,11 @@ def pair_features(
     rows: IntArray,
     units: IntArray,
     capacity_bytes: IntArray,
+    budget: float = 0.0,
 ) -> tuple[Float32Array, Float32Array, BoolArray]:
     """Pair features `[R, D, F]`, context features `[R, F]` and the mask `[R, D]` of moving `units[r]` in placement `rows[r]`.
 
-    `rows` are rows of `timing`; `capacity_bytes` is `[D]`. The mask is false where the unit cannot run or no route reaches it.
+    `rows` are rows of `timing`; `capacity_bytes` is `[D]`, `budget` that of `budget_feature`. The mask is false where the unit cannot run or no route reaches it.
     """
     raw = raw_amounts(tables, timing, tail_s(timing), rows, units)
     unit_slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
@@ -46,13 +47,19 @@ def pair_features(
     mask = np.empty(raw.shape[:2], dtype=np.bool_)
     write_relative(
         tables, timing, rows, units, raw, unit_slack_s, features.mean_unit_s, len(features.nodes),
-        np.maximum(1.0, capacity_bytes.astype(np.float64)), (pair, context, mask),
+        np.maximum(1.0, capacity_bytes.astype(np.float64)), budget, (pair, context, mask),
     )  # fmt: skip
     return pair, context, mask
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _signed_log(values: Any) -> Any:
+def budget_feature(evaluations_left: float, num_moves: int) -> float:
+    """The remaining evaluations per single move as a feature, logarithmic from -1 (e^-4 and fewer) to 1 (e^4 and more)."""
+    return float(min(4.0, max(-4.0, np.log(max(evaluations_left, 1e-9) / max(num_moves, 1)))) / 4.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def signed_log(values: Any) -> Any:
     """`log(1 + |x|)` with the sign of `x`."""
     return np.sign(values) * np.log1p(np.abs(values))
 
@@ -68,6 +75,7 @@ def write_relative(
     mean_s: float,
     num_units: int,
     capacity_bytes: FloatArray,
+    budget: float,
     out: tuple[Float32Array, Float32Array, BoolArray],
 ) -> None:
     """Writes pair features, context features and the mask from those of `raw_amounts`."""
@@ -96,12 +104,12 @@ def write_relative(
             memory_after = bytes_after / capacity_bytes[device]
             transfer_s = at[_RAW.input_s] - now[_RAW.input_s] + (at[_RAW.output_s] - now[_RAW.output_s])
             to[PAIR.slowdown] = np.log((at[_RAW.time_s] + 1e-3 * mean_s) / (least_s + 1e-3 * mean_s))
-            to[PAIR.time_change] = _signed_log((at[_RAW.time_s] - now[_RAW.time_s]) / mean_s)
-            to[PAIR.input_transfer] = _signed_log(at[_RAW.input_s] / mean_s)
-            to[PAIR.output_transfer] = _signed_log(at[_RAW.output_s] / mean_s)
-            to[PAIR.transfer_change] = _signed_log(transfer_s / mean_s)
-            to[PAIR.ready_change] = _signed_log((at[_RAW.ready_s] - now[_RAW.ready_s]) / mean_s)
-            to[PAIR.path_change] = _signed_log((at[_RAW.path_s] - now[_RAW.path_s]) / mean_s)
+            to[PAIR.time_change] = signed_log((at[_RAW.time_s] - now[_RAW.time_s]) / mean_s)
+            to[PAIR.input_transfer] = signed_log(at[_RAW.input_s] / mean_s)
+            to[PAIR.output_transfer] = signed_log(at[_RAW.output_s] / mean_s)
+            to[PAIR.transfer_change] = signed_log(transfer_s / mean_s)
+            to[PAIR.ready_change] = signed_log((at[_RAW.ready_s] - now[_RAW.ready_s]) / mean_s)
+            to[PAIR.path_change] = signed_log((at[_RAW.path_s] - now[_RAW.path_s]) / mean_s)
             to[PAIR.path] = min(1.0, max(-1.0, at[_RAW.path_s] / makespan_s - 1.0))
             to[PAIR.inputs_there] = at[_RAW.inputs_there]
             to[PAIR.outputs_there] = at[_RAW.outputs_there]
@@ -111,9 +119,11 @@ def write_relative(
             to[PAIR.fits] = memory_after <= 1.0
             to[PAIR.is_current] = is_current
             to[PAIR.slack_kept] = slack if is_current else 0.0
+            to[PAIR.exclusive] = tables.excludes[device].sum() / num_devices
         context[index, CONTEXT.slack] = slack
         context[index, CONTEXT.share] = np.log1p(now[_RAW.time_s] / mean_s)
         context[index, CONTEXT.objective] = np.log1p(makespan_s / (mean_s * num_units))
+        context[index, CONTEXT.budget] = budget
 
 
 @njit(cache=True, nogil=True)

@@ -1,6 +1,6 @@
 """The head of the policy, compiled for searches that score one placement of one problem after another.
 
-Between two encodings of the graph the contributions of units and devices to a score stay the same: `PolicyNetwork.head_parts`
+Between two encodings of the graph the contributions of units and devices to a score stay the same: `PolicyNetwork.parts`
 computes them once, and `pair_scores` adds those of the pair's own features.
 """
 
@@ -15,7 +15,7 @@ from gnnplace.arrays import Float32Array, FloatArray
 class HeadParts(NamedTuple):
     """The terms of `PairHead.forward` that pair features do not change."""
 
-    prior: Float32Array  # [F] weights of the linear score
+    linear: Float32Array  # [F] weights of the linear score
     pair: Float32Array  # [F, H] weights of pair features in the hidden layer
     context: Float32Array  # [C, H] weights of context features in the hidden layer
     score: Float32Array  # [H] weights of the hidden layer in the score
@@ -27,12 +27,12 @@ class HeadParts(NamedTuple):
 def pair_scores(parts: HeadParts, pair: Float32Array, context: Float32Array) -> FloatArray:
     """`[U, D]` logits of `PolicyNetwork.logits` for every unit, up to rounding and without the mask.
 
-    `pair` is `[U, D, F]`, `context` `[U, C]`.
+    `pair` is `[U, D, F]`, `context` `[U, C]`; policies of fewer features read the first ones.
     """
-    units, devices, features = pair.shape
-    flat = np.ascontiguousarray(pair).reshape(units * devices, features)
-    linear, of_pair = np.dot(flat, parts.prior), np.dot(flat, parts.pair)
-    of_unit = parts.units + np.dot(context, parts.context)
+    (units, devices, _), (features, _) = pair.shape, parts.pair.shape
+    flat = np.ascontiguousarray(pair[:, :, :features]).reshape(units * devices, features)
+    linear, of_pair = np.dot(flat, parts.linear), np.dot(flat, parts.pair)
+    of_unit = parts.units + np.dot(np.ascontiguousarray(context[:, : len(parts.context)]), parts.context)
     scores = np.empty((units, devices))
     for unit in range(units):
         for device in range(devices):

@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork, policy_inputs
+from gnnplace.training.lessons import Lesson, LessonUpdate, lesson_update
 from gnnplace.training.process_group import ProcessGroup, StartGroup, process_group
 from gnnplace.training.run_state import RunState, read_state, write_state
-from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, TrainingProblem, search_ppo_update
+from gnnplace.training.search_ppo import (
+    SearchPpoConfig,
+    SearchPpoUpdate,
+    SearchRuns,
+    TrainingProblem,
+    search_ppo_update,
+)
 
 Row = Mapping[str, Any]
 
@@ -35,6 +42,12 @@ class DataParallelConfig:
     """Searches per problem; advantages compare them with each other."""
     evaluations: tuple[int, int] = (150, 1000)
     """Least and most evaluations of a search; uniform in the logarithm."""
+    lesson_steps: int = 8
+    """Steps over lessons per update, each on problems of its own."""
+    lesson_problems: int = 2
+    """Problems per step in each process whose schedules the policy builds and revises."""
+    imitation_share: float = 0.08
+    """Share of the updates, at first, that only imitate."""
     ppo: SearchPpoConfig = SearchPpoConfig()
     save_every: int = 10
     """Updates between two checkpoints."""
@@ -48,6 +61,12 @@ class TrainingTask:
     """A problem by its number, the same in every process."""
     searches: Callable[[PolicyNetwork, PolicyInputs, TrainingProblem, int, list[int]], SearchRuns]
     """Searches of `evaluations` evaluations, one per seed: `(network, inputs, problem, evaluations, seeds)`."""
+    lesson_problems: Callable[[int], TrainingProblem] | None = None
+    """A problem for lessons by its number; None: there are no lessons."""
+    lessons: Callable[[PolicyNetwork, PolicyInputs, TrainingProblem, np.random.Generator, bool], list[Lesson]] = (
+        lambda *arguments: []
+    )
+    """Lessons from one problem: `(network, inputs, problem, rng, imitates)`."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +130,63 @@ def follow_updates(group: ProcessGroup, path: Path, task: TrainingTask, config: 
 
 
 def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: DataParallelConfig) -> Row:
-    """One update in this process; returns the row of all processes at rank 0, with means over them and the problems of all."""
+    """One update in this process; returns the row of all processes at rank 0, with means over them and the problems of all.
+
+    It learns from lessons, then from searches; at first it only imitates.
+    """
     rng = np.random.default_rng([config.seed, state.update, group.rank])
-    first = (state.update * group.size + group.rank) * config.problems_per_process
+    has_lessons = task.lesson_problems is not None
+    imitates = has_lessons and state.update < config.imitation_share * config.ppo.num_updates
     rate = config.ppo.learning_rate * (1.0 - 0.9 * state.update / config.ppo.num_updates)
     state.optimizer.param_groups[0]["lr"] = rate
+    begin_s = time.perf_counter()
+    taught = _teach(group, state, task, config, imitates, rng)
+    lesson_s = time.perf_counter() - begin_s
+    numbers, facts = _search(group, state, task, config, rng) if not imitates else (_NO_SEARCH, [])
+    parts = group.gather(({**numbers, **asdict(taught), "lesson_s": lesson_s}, facts))
+    means = {name: float(np.mean([of_rank[name] for of_rank, _ in parts])) for name in parts[0][0]} if parts else {}
+    all_facts = [fact for _, rows in parts for fact in rows]
+    row = {"update": state.update, "learning_rate": rate, **means, "problems": all_facts}
+    state.update += 1
+    return row
+
+
+_NO_SEARCH = {
+    **asdict(SearchPpoUpdate(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)),
+    "problem_s": 0.0,
+    "search_s": 0.0,
+    "learning_s": 0.0,
+}
+
+
+def _teach(
+    group: ProcessGroup,
+    state: RunState,
+    task: TrainingTask,
+    config: DataParallelConfig,
+    imitates: bool,
+    rng: np.random.Generator,
+) -> LessonUpdate:
+    """The steps over lessons of this update; gives the means of their statistics."""
+    if task.lesson_problems is None:
+        return LessonUpdate(0.0, 0.0)
+    found = []
+    for step in range(config.lesson_steps):
+        first = ((state.update * config.lesson_steps + step) * group.size + group.rank) * config.lesson_problems
+        lessons: list[Lesson] = []
+        for number in range(first, first + config.lesson_problems):
+            problem = task.lesson_problems(number)
+            lessons += task.lessons(state.network, policy_inputs(problem.problem), problem, rng, imitates)
+        found.append(lesson_update(state.network, state.optimizer, lessons, config.ppo.max_grad_norm, group.mean))
+    losses, entropies = zip(*((each.lesson_loss, each.lesson_entropy) for each in found), strict=True)
+    return LessonUpdate(float(np.mean(losses)), float(np.mean(entropies)))
+
+
+def _search(
+    group: ProcessGroup, state: RunState, task: TrainingTask, config: DataParallelConfig, rng: np.random.Generator
+) -> tuple[dict[str, float], list[Row]]:
+    """PPO of searches from this update's problems; gives numbers, and facts of each problem."""
+    first = (state.update * group.size + group.rank) * config.problems_per_process
     times_s = [time.perf_counter()]
     problems = [task.problems(first + number) for number in range(config.problems_per_process)]
     times_s.append(time.perf_counter())
@@ -128,7 +199,7 @@ def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: Da
     result = search_ppo_update(state.network, state.optimizer, batch, config.ppo, group.mean)
     times_s.append(time.perf_counter())
     seconds = dict(zip(("problem_s", "search_s", "learning_s"), np.diff(times_s).tolist(), strict=True))
-    facts = [
+    facts: list[Row] = [
         {
             "name": one.name, "units": one.problem.num_units, "devices": one.problem.topology.num_devices,
             "evaluations": runs.evaluations, "final_ratio": float(runs.best_s[:, -1].mean()) / one.start_s,
@@ -136,10 +207,4 @@ def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: Da
         }
         for one, runs in zip(problems, batch, strict=True)
     ]  # fmt: skip
-    numbers = {**asdict(result), **seconds}
-    parts = group.gather((numbers, facts))
-    means = {name: float(np.mean([of_rank[name] for of_rank, _ in parts])) for name in numbers} if parts else {}
-    all_facts = [fact for _, rows in parts for fact in rows]
-    row = {"update": state.update, "learning_rate": rate, **means, "problems": all_facts}
-    state.update += 1
-    return row
+    return {**asdict(result), **seconds}, facts

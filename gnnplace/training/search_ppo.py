@@ -139,7 +139,7 @@ def search_ppo_update(
         losses = torch.stack(rows).mean(dim=0) if rows else torch.zeros(4)
         if rows and epoch == 0:
             first_ratio = float(losses[3])
-        if _average_gradients(network, len(usable), all_reduce_mean):
+        if average_gradients(network, len(usable), all_reduce_mean):
             nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
             optimizer.step()
     gain = float(np.mean([np.log(runs.start_s / runs.best_s[:, -1]).mean() for runs in batch]))
@@ -188,8 +188,11 @@ def _log_odds(network: PolicyNetwork, runs: SearchRuns, trace: SearchTrace) -> T
     return log_odds[states] - runs.repeat_penalty * trace.repeats(log_odds.shape[1])
 
 
-def _average_gradients(network: PolicyNetwork, num_problems: int, all_reduce_mean: Callable[[Tensor], Tensor]) -> bool:
-    """Turns sums over problems into means over the problems of all processes; false where there are none."""
+def average_gradients(network: PolicyNetwork, num_problems: int, all_reduce_mean: Callable[[Tensor], Tensor]) -> bool:
+    """Turns sums over problems into means over the problems of all processes; false where there are none.
+
+    Parameters that nothing depended on, in any process, keep no gradient, so that an optimizer leaves them alone.
+    """
     parameters = list(network.parameters())
     # Gradients are None where this process could learn from no problem.
     sums = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
@@ -198,5 +201,5 @@ def _average_gradients(network: PolicyNetwork, num_problems: int, all_reduce_mea
         return False
     means = torch.split(flat[:-1] / flat[-1], [p.numel() for p in parameters])
     for parameter, mean in zip(parameters, means, strict=True):
-        parameter.grad = mean.view_as(parameter)
+        parameter.grad = mean.view_as(parameter) if mean.any() else None
     return True

@@ -59,7 +59,7 @@ FAMILIES: Mapping[str, Family] = {
     "series_parallel": Family("generated.series_parallel", "train"),
     "fork_join": Family("generated.fork_join", "train"),
     "random_dag": Family("generated.random_dag", "train"),
-    "wavefront": Family("generated.wavefront", "test"),
+    "wavefront": Family("generated.wavefront", "train"),
     "densenet": Family("branched.densenet", "sealed"),
     "hrnet": Family("branched.hrnet", "sealed"),
     "evoformer": Family("branched.evoformer", "sealed"),

@@ -56,7 +56,7 @@ def test_no_test_family_is_ever_drawn() -> None:
         else:
             generated.add(name.rsplit("_", 1)[0].replace("random_ordered", "random_dag"))
     assert zoo == set(training_graphs(SMALL.max_zoo_ops))
-    assert generated == {"layered", "series_parallel", "fork_join", "random_dag"}
+    assert generated == {"layered", "series_parallel", "fork_join", "random_dag", "wavefront"}
 
 
 def test_starts_are_legal_and_fit_and_longer_searches_beat_shorter_ones() -> None:

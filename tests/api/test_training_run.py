@@ -28,15 +28,16 @@ from gnnplace.training.search_ppo import SearchPpoConfig
 UPDATES = 12
 TINY = TrainSettings(
     training=DataParallelConfig(
-        seed=7, num_processes=2, searches=2, evaluations=(10, 20), save_every=3,
+        seed=7, num_processes=2, searches=2, evaluations=(10, 20), save_every=3, lesson_steps=2, lesson_problems=1,
         ppo=SearchPpoConfig(num_updates=UPDATES, update_epochs=1),
     ),
     problems=ProblemRanges(
         min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
     ),
-    policy=PolicyConfig(hidden=8, rounds=1, type_width=2),
+    lessons=ProblemRanges(min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=0, least_headroom=0.0),
+    policy=PolicyConfig(hidden=8, rounds=1, type_width=2, decision_width=8),
 )  # fmt: skip
-CLOCKS = {"problem_s", "search_s", "learning_s", "wall_s"}
+CLOCKS = {"problem_s", "search_s", "learning_s", "lesson_s", "wall_s"}
 
 
 def weights(out: Path) -> torch.Tensor:
@@ -73,7 +74,7 @@ def test_a_run_that_is_killed_and_resumed_equals_an_uninterrupted_one(tmp_path: 
     assert stored["updates"] == card["updates"] == UPDATES
     assert stored["command"].startswith("gnnplace train --out killed.safetensors --updates 12 --processes 2 --seed 7")
     assert set(stored["versions"]) >= {"gnnplace", "torch"}
-    assert "wavefront" not in stored["data"]["families"]
+    assert "nasnet" not in stored["data"]["families"]
     assert network.config == TINY.policy
     assert RunFiles(killed).folder == tmp_path / "killed.training"
 

@@ -25,6 +25,7 @@ from gnnplace.planners.metropolis import SearchClock
 from gnnplace.planners.search import Search, ShareUsed
 from gnnplace.planners.solution import Budget
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
+from gnnplace.policy.linear import PRIOR, LinearPolicy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
 from gnnplace.training.search_trace import SearchTrace
 from tests.problems import full_mesh, problem_of, random_layers, two_chains
@@ -156,7 +157,7 @@ def test_a_critical_op_is_likelier_to_move_than_one_with_slack_and_a_draw_lowers
         OpGraph.build("two", [Op("long"), Op("short")]), full_mesh(2), np.array([[5.0, 5.0], [1.0, 1.0]])
     )
     search, rng = Search(problem, Budget(10), "test", 0), np.random.default_rng(0)
-    move_odds = MoveOdds(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), OddsConfig())
+    move_odds = MoveOdds(PolicySearch(search, policy_inputs(problem), LinearPolicy(PRIOR), rng), OddsConfig())
     process = PlacementProcess(problem).reset(np.array([[0, 1]]))
     move_odds.update(process.devices[0], process.schedules())
     likely, by_unit = (values.copy() for values in move_odds.odds.table)
@@ -195,7 +196,9 @@ def test_where_memories_are_full_two_units_change_places() -> None:
     start = np.array([0, 1])
     value = float(search.evaluate_batch(start[None])[0])
     assert value == 4.0
-    revisit(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), (start, value), 1.0, RevisitConfig())
+    revisit(
+        PolicySearch(search, policy_inputs(problem), LinearPolicy(PRIOR), rng), (start, value), 1.0, RevisitConfig()
+    )
     assert search.best is not None
     assert search.best.assignment.tolist() == [1, 0]
     assert search.best_s == 1.0

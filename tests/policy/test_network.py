@@ -9,8 +9,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.checkpoint import named_policy
 from gnnplace.policy.dgl_graph import HAS_DGL, to_dgl
 from gnnplace.policy.features import DEVICE_FEATURES, sweep_features
+from gnnplace.policy.linear import PRIOR
 from gnnplace.policy.network import (
-    PRIOR,
     CandidateMoves,
     PairHead,
     PolicyConfig,
@@ -134,13 +134,19 @@ def test_the_same_seed_gives_the_same_network_and_leaves_torchs_generator_alone(
 def test_the_uniform_policy_scores_all_moves_alike_and_the_prior_by_its_weights() -> None:
     problem = random_layers()
     assignments = random_assignments(problem, 2)
-    *_, moves = inputs_of(problem, assignments)
+    inputs, nodes, edges, moves = inputs_of(problem, assignments)
     weights = torch.tensor([PRIOR.get(name, 0.0) for name in PAIR._fields])
-    _, uniform = answers(problem, assignments, named_policy("uniform", seed=0))
-    _, prior = answers(problem, assignments, named_policy("prior", seed=7))
-    assert uniform[torch.isfinite(uniform)].unique().tolist() == [0.0]
-    by_hand = (moves.pair @ weights).masked_fill(~moves.mask, -torch.inf)
-    torch.testing.assert_close(prior, by_hand.view_as(prior))
+    pair, context = moves.pair.numpy(), moves.context.numpy()
+    uniform, prior = (
+        pair_scores(
+            named_policy(name).parts(inputs, nodes, edges).moves,
+            pair[: problem.num_units],
+            context[: problem.num_units],
+        )
+        for name in ("uniform", "prior")
+    )
+    assert np.unique(uniform).tolist() == [0.0]
+    np.testing.assert_allclose(prior, (moves.pair[: problem.num_units] @ weights).numpy(), rtol=1e-5, atol=1e-5)
 
 
 @needs_dgl
@@ -167,7 +173,7 @@ def test_the_head_equals_its_formula_for_every_pair() -> None:
         of_unit = head.unit(torch.cat([unit[row], context[row]])) + head.graph(graph[row])
         hidden = [torch.relu(of_unit + head.pair(torch.cat([pair[row, d], devices[d]]))) for d in range(4)]
         for device in range(4):
-            score = head.prior(pair[row, device]) + head.score(hidden[device])
+            score = head.linear(pair[row, device]) + head.score(hidden[device])
             expected = score[0] if mask[row, device] else torch.tensor(-torch.inf)
             torch.testing.assert_close(logits[row, device], expected)
 
@@ -179,7 +185,8 @@ def test_the_compiled_head_gives_the_scores_of_the_network(config: PolicyConfig)
     with torch.no_grad():
         embeddings = network.encode(inputs, nodes, edges)
         expected = network.logits(inputs, embeddings, moves).numpy()
-    scores = pair_scores(network.head_parts(inputs, embeddings), moves.pair.numpy(), moves.context.numpy())
+        parts = network.parts(inputs, nodes, edges)
+    scores = pair_scores(parts.moves, moves.pair.numpy(), moves.context.numpy())
     assert np.abs(expected).max() > 1.0
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
 

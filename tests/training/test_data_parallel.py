@@ -10,6 +10,7 @@ import torch
 
 from gnnplace.errors import ProcessLost
 from gnnplace.planners.gnn.search import trace_searches
+from gnnplace.planners.gnn.teaching import lessons_of
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training.data_parallel import (
     DataParallelConfig,
@@ -29,12 +30,15 @@ def toys(number: int) -> TrainingProblem:
     return on_first_device(random_layers(number), f"toy {number}")
 
 
-TASK = TrainingTask(toys, trace_searches)
-QUICK = DataParallelConfig(searches=3, evaluations=(20, 40), ppo=SearchPpoConfig(num_updates=3), save_every=2)
+TASK = TrainingTask(toys, trace_searches, toys, lessons_of)
+QUICK = DataParallelConfig(
+    searches=3, evaluations=(20, 40), lesson_steps=2, lesson_problems=1, imitation_share=0.0,
+    ppo=SearchPpoConfig(num_updates=3), save_every=2,
+)  # fmt: skip
 
 
 def begun(path: Path) -> Path:
-    write_state(path, fresh_state(build_policy(0, PolicyConfig(hidden=16, rounds=1)), "{}"))
+    write_state(path, fresh_state(build_policy(0, PolicyConfig(hidden=16, rounds=1, decision_width=8)), "{}"))
     return path
 
 
@@ -59,7 +63,7 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_not(tmp_path: 
         parts, more = trained(tmp_path / "parts", config, stop_after)
         again += more
     assert torch.equal(weights(whole), weights(parts))
-    clocks = {"problem_s", "search_s", "learning_s", "wall_s"}
+    clocks = {"problem_s", "search_s", "learning_s", "lesson_s", "wall_s"}
     plain = lambda row: {key: value for key, value in row.items() if key not in clocks}  # noqa: E731
     assert [plain(row) for row in rows] == [plain(row) for row in again]
     assert read_state(tmp_path / "parts").update == 5

@@ -37,11 +37,12 @@ def searched(
     return trace_searches(network, inputs, start, evaluations, list(range(seeds)), config)
 
 
-def without_prior() -> PolicyNetwork:
+def indifferent() -> PolicyNetwork:
     """A network whose first scores are all equal."""
     network = build_policy(0, PolicyConfig(hidden=16, rounds=1))
     with torch.no_grad():
-        network.head.prior.weight.zero_()
+        network.head.linear.weight.zero_()
+        network.head.score.weight.zero_()
     return network
 
 
@@ -117,7 +118,7 @@ def test_a_draw_belongs_to_the_evaluation_of_its_own_candidate() -> None:
 def test_an_update_without_different_ends_of_searches_changes_no_weight() -> None:
     same = runs_of(2, trace_of([9.0, 4.0]), trace_of([4.0, 5.0]))
     assert draw_advantages(same, CONFIG) is None
-    network = without_prior()
+    network = indifferent()
     before = [parameter.clone() for parameter in network.parameters()]
     update = search_ppo_update(network, adam(network, 0.1), [same], CONFIG)
     assert update.learned == 0.0
@@ -126,8 +127,8 @@ def test_an_update_without_different_ends_of_searches_changes_no_weight() -> Non
 
 
 def test_an_update_from_searches_without_draws_of_the_policy_has_finite_statistics() -> None:
-    stretches = RevisitConfig(moves=MovesConfig(shares=(0.0, 0.0, 0.0, 1.0), least_share=0.0, adaptation=0.0))
-    network = without_prior()
+    stretches = RevisitConfig(moves=MovesConfig(shares=(0.0, 0.0, 0.0, 1.0, 0.0), least_share=0.0, adaptation=0.0))
+    network = indifferent()
     runs = searched(network, random_layers(3), 4, config=stretches)
     update = search_ppo_update(network, adam(network, 0.1), [runs], CONFIG)
     assert update.learned == 1.0
@@ -158,7 +159,7 @@ def test_a_trace_changes_nothing() -> None:
     assert [draw.move for draw in once.traces[0].draws] == [draw.move for draw in again.traces[0].draws]
 
 
-ONE_BY_ONE = RevisitConfig(moves=MovesConfig(shares=(1.0, 0.0, 0.0, 0.0), least_share=0.0))
+ONE_BY_ONE = RevisitConfig(moves=MovesConfig(shares=(1.0, 0.0, 0.0, 0.0, 0.0), least_share=0.0))
 """Every move is a draw of one unit and device from the policy."""
 
 
@@ -182,7 +183,7 @@ def share_of_long_ops(network: PolicyNetwork) -> float:
 
 
 def test_training_makes_draws_of_long_ops_more_frequent() -> None:
-    network = without_prior()
+    network = indifferent()
     optimizer = adam(network, 1e-2)
     assert share_of_long_ops(network) < 0.2
     for seed in range(40):

@@ -1,6 +1,6 @@
 """Starts of searches: placements built without search."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from gnnplace.planners.classical.estimates import best_estimated, missing_bytes,
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
-from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.classical.packed import evaluate_packed, packed_assignments
 from gnnplace.planners.classical.segments import segment_assignments
 from gnnplace.planners.search import BudgetExhausted, Search, Seen
@@ -19,6 +19,7 @@ from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
 _FIRST = 3  # schedules with channels before all others
+_BEFORE_OTHERS = 3  # constructions before the first schedule from elsewhere
 _LEAST_BUILDS = 16  # list schedules of each kind, of which the best are evaluated
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
@@ -73,15 +74,23 @@ def best_start(search: Search) -> Start:
     return Start(search.best.assignment, search.best_s, is_tight)
 
 
-def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> Starts:
+def evaluate_starts(
+    search: Search, count: int, rng: np.random.Generator, others: Iterable[ListSchedule] = ()
+) -> Starts:
     """Evaluates at most `count` constructions, at least one: single devices, HEFT, list schedules, segments, whole layers.
+
+    The schedules in `others` take turns with them, in the order of their own estimates.
 
     Single devices and list schedules, with noise or without, come in the order of their own estimates; half of the schedules model
     the occupancy of channels. Where memory is tight, packed schedules come first.
     """
+    if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
+        search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
-    candidates = _constructions(search, heft.assignment, count, rng)
+    candidates: Iterator[IntArray] = _constructions(search, heft.assignment, count, rng)
+    if built := best_estimated(search, others):
+        candidates = _in_turn(built, candidates)
     if is_tight:
         candidates = chain(packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng), candidates)
     seen = Seen()
@@ -103,6 +112,13 @@ def _constructions(search: Search, heft: IntArray, count: int, rng: np.random.Ge
         yield expert_assignment(problem)
     segments = chain.from_iterable(segment_assignments(problem, rng, turn) for turn in range(1 + count // 50))
     for pair in zip_longest(rest, segments):
+        yield from (each for each in pair if each is not None)
+
+
+def _in_turn(others: list[IntArray], constructions: Iterator[IntArray]) -> Iterator[IntArray]:
+    """A few constructions, then one of `others` and a construction in turn."""
+    yield from islice(constructions, _BEFORE_OTHERS)
+    for pair in zip_longest(others, constructions):
         yield from (each for each in pair if each is not None)
 
 

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
+from gnnplace.planners.classical.intervals import block, insert, no_intervals, slot
 from gnnplace.planners.classical.list_state import (
     Machine,
-    State,
     Work,
     copied_bytes,
     empty_state,
-    is_in_memory,
+    free_read,
     list_machine,
     list_work,
     missing_bytes,
@@ -131,18 +130,6 @@ def connected_mask(problem: Problem) -> BoolArray:
     return mask
 
 
-class _Busy(NamedTuple):
-    """Intervals in which a device cannot run an op, in order of time; device `d` has `size[d]` of them.
-
-    The device is busy itself, or a device that it shares a resource with is; such intervals are joined where they overlap.
-    """
-
-    start_s: FloatArray  # [D, N]
-    end_s: FloatArray  # [D, N]
-    is_own: BoolArray  # [D, N] true where the interval ends with an op of the device itself
-    size: IntArray  # [D]
-
-
 @njit(cache=True, nogil=True)
 def schedule_ops(
     order: IntArray, remaining_s: FloatArray, work: Work, machine: Machine
@@ -154,10 +141,7 @@ def schedule_ops(
     num_ops, num_devices = work.op_time_s.shape
     state = empty_state(work, machine)
     live_bytes, peak_bytes, readers = np.zeros(num_devices), np.zeros(num_devices), work.readers.copy()
-    shape = (num_devices, num_ops)
-    busy = _Busy(
-        np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.bool_), np.zeros(num_devices, dtype=np.int64)
-    )
+    busy = no_intervals(num_devices, num_ops)
     connected = True
     for op in order:
         unit = work.unit_of_op[op]
@@ -168,7 +152,7 @@ def schedule_ops(
                 continue
             ready = ready_s(op, device, work, machine, state, False)
             seconds = work.op_time_s[op, device] + segment_start_s(op, device, work, machine, state)
-            start, end, place = _slot(ready, seconds, machine.overhead_s[device], device, busy)
+            start, end, place = slot(ready, seconds, machine.overhead_s[device], device, busy)
             over = 0.0
             if end == np.inf:
                 over = np.inf
@@ -195,67 +179,11 @@ def schedule_ops(
         if decided < 0:
             place_unit(unit, best, work, machine, state)
         ready_s(op, best, work, machine, state, True)
-        _insert(best, best_place, best_start, best_end, True, busy)
+        insert(best, best_place, best_start, best_end, True, busy)
         for device in range(num_devices):
             if machine.excludes[best, device]:
-                _block(device, best_start, best_end, busy)
+                block(device, best_start, best_end, busy)
         state.assignment[op], state.start_s[op], state.end_s[op] = best, best_start, best_end
         if machine.live:
-            _free_read(op, work, machine, state, live_bytes, readers)
+            free_read(op, work, machine, state, live_bytes, readers)
     return state.assignment, state.start_s, state.end_s, connected
-
-
-@njit(cache=True, nogil=True)
-def _free_read(op: int, work: Work, machine: Machine, state: State, live_bytes: FloatArray, readers: IntArray) -> None:
-    """Frees the tensors that the op is the last to read, in every memory that has them."""
-    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
-        tensor = work.input_tensors[at]
-        readers[tensor] -= 1
-        for device in range(work.op_time_s.shape[1] if readers[tensor] == 0 else 0):
-            if machine.memory_home[device] == device and is_in_memory(tensor, device, work, machine, state):
-                live_bytes[device] -= work.num_bytes[tensor]
-
-
-@njit(cache=True, nogil=True)
-def _insert(device: int, place: int, start: float, end: float, is_own: bool, busy: _Busy) -> None:
-    for at in range(busy.size[device], place, -1):
-        busy.start_s[device, at], busy.end_s[device, at] = busy.start_s[device, at - 1], busy.end_s[device, at - 1]
-        busy.is_own[device, at] = busy.is_own[device, at - 1]
-    busy.start_s[device, place], busy.end_s[device, place], busy.is_own[device, place] = start, end, is_own
-    busy.size[device] += 1
-
-
-@njit(cache=True, nogil=True)
-def _block(device: int, start: float, end: float, busy: _Busy) -> None:
-    """Adds an interval of another device, joined with those that it overlaps."""
-    place, is_own = int(np.searchsorted(busy.end_s[device, : busy.size[device]], start, side="right")), False
-    last = place
-    while last < busy.size[device] and busy.start_s[device, last] < end:
-        start = min(start, busy.start_s[device, last])
-        if busy.end_s[device, last] > end:
-            end, is_own = busy.end_s[device, last], busy.is_own[device, last]
-        last += 1
-    removed = last - place
-    for at in range(last, busy.size[device] if removed else 0):
-        busy.start_s[device, at - removed], busy.end_s[device, at - removed] = (
-            busy.start_s[device, at],
-            busy.end_s[device, at],
-        )
-        busy.is_own[device, at - removed] = busy.is_own[device, at]
-    busy.size[device] -= removed
-    _insert(device, place, start, end, is_own, busy)
-
-
-@njit(cache=True, nogil=True)
-def _slot(ready: float, seconds: float, overhead_s: float, device: int, busy: _Busy) -> tuple[float, float, int]:
-    """Start, end and place of the earliest gap that is long enough; the overhead counts unless the device itself was busy until then."""
-    count = busy.size[device]
-    place = np.searchsorted(busy.end_s[device, :count], ready)
-    while True:
-        free = busy.end_s[device, place - 1] if place else 0.0
-        start = max(ready, free)
-        goes_on = start == free and (place == 0 or busy.is_own[device, place - 1])
-        end = start + seconds + (0.0 if goes_on else overhead_s)
-        if place == count or end <= busy.start_s[device, place]:
-            return start, end, int(place)
-        place += 1

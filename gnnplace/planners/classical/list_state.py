@@ -235,3 +235,14 @@ def ready_s(op: int, device: int, work: Work, machine: Machine, state: State, co
                 state.arrival_s[tensor, device] = time
         ready = max(ready, time)
     return ready
+
+
+@njit(cache=True, nogil=True)
+def free_read(op: int, work: Work, machine: Machine, state: State, live_bytes: FloatArray, readers: IntArray) -> None:
+    """Frees the tensors that the op is the last to read, in every memory that has them."""
+    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
+        tensor = work.input_tensors[at]
+        readers[tensor] -= 1
+        for device in range(work.op_time_s.shape[1] if readers[tensor] == 0 else 0):
+            if machine.memory_home[device] == device and is_in_memory(tensor, device, work, machine, state):
+                live_bytes[device] -= work.num_bytes[tensor]

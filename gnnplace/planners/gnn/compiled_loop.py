@@ -13,9 +13,19 @@ from numba import njit, typeof, types
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.timing import Timing, UnitTables, arrivals, slack
 from gnnplace.local_search import CompiledSimulator
-from gnnplace.planners.gnn.moves import Drawn, KnownSeconds, MoveTables, Now, draw_candidates
+from gnnplace.planners.gnn.deciding import Decider
+from gnnplace.planners.gnn.decision_tables import Reference, write_reference
+from gnnplace.planners.gnn.moves import (
+    Drawn,
+    KnownSeconds,
+    MoveTables,
+    Now,
+    RevisionRules,
+    draw_candidates,
+    kind_shares,
+)
 from gnnplace.planners.gnn.odds import ROOMY, Odds, OddsTable, empty_table, write_odds
-from gnnplace.policy.pair_features import CONTEXT, PAIR, raw_amounts, write_relative
+from gnnplace.policy.pair_features import CONTEXT, PAIR, budget_feature, raw_amounts, write_relative
 from gnnplace.policy.pair_scores import HeadParts, pair_scores
 
 GOES_ON, ENCODE, NOTHING_NEW, NO_ROUTE = range(4)
@@ -32,16 +42,20 @@ class Settings(NamedTuple):
     mean_cluster: float
     max_window: int
     pull: float
+    revisions: RevisionRules
     keep: float
     max_idle: int
     adaptation: float
     least_share: float
+    costs: FloatArray  # [K]
     encode_every: int
     cold: tuple[float, float]
     hot: tuple[float, float]
     warmth: float
     worst_case_s: float
     mean_unit_s: float
+    num_moves: int
+    decides: bool
 
 
 class Tables(NamedTuple):
@@ -60,7 +74,7 @@ class Current(NamedTuple):
 
     devices: IntArray  # [U]
     seconds: FloatArray  # [3] of the current placement, the start of the stage, and the best of the whole search
-    weights: FloatArray  # [4] of the kinds of moves
+    weights: FloatArray  # [K] of the kinds of moves
     rises_s: FloatArray  # [R] of the last worsening moves
     counters: IntArray  # [5]
     timing: Timing  # one row
@@ -114,6 +128,7 @@ class Task(NamedTuple):
     tables: Tables
     settings: Settings
     head: HeadParts
+    decider: Decider
     drawn: Drawn
     limits: tuple[int, int]
     """Evaluations after which the call ends, and the most that it may make."""
@@ -151,7 +166,7 @@ def _revisit(
     rng: np.random.Generator,
 ) -> int:  # fmt: skip
     """See `run_loop`; compiled by `_loop`."""
-    tables, settings, head, drawn, limits, clock = task
+    tables, settings, head, decider, drawn, limits, clock = task
     timing, counters = now.timing, now.counters
     log.counts[:] = 0
     made, values = 0, np.empty(settings.lookahead)
@@ -165,7 +180,8 @@ def _revisit(
         if counters[HAS_SCORES] == 0:
             if counters[SINCE_ENCODING] >= settings.encode_every:
                 return ENCODE
-            counters[IS_ROOMY] = _write_scores(tables, settings.mean_unit_s, head, now)
+            left = clock[1] - clock[0] - made if clock[1] > 0 else np.inf
+            counters[IS_ROOMY] = _write_scores(tables, settings, left, head, decider.reference, now)
             counters[SINCE_ENCODING] += 1
             counters[HAS_SCORES] = 1
         done = clock[2] + clock[3] * made
@@ -177,11 +193,11 @@ def _revisit(
         before_s, best_s = now.seconds[0], min(now.seconds[1], now.seconds[2])
         with_room = now.table if counters[IS_ROOMY] else now.with_room
         odds = Odds(now.devices, now.table, with_room, counters[IS_ROOMY] > 0, timing.peak_memory_bytes[0])
-        shares = np.maximum(now.weights / now.weights.sum(), settings.least_share)
+        shares = kind_shares(now.weights, settings.costs, settings.least_share)
         wanted = min(settings.lookahead, limits[1] - made)
         draw = Now(
-            tables.moves, odds, np.cumsum(shares), settings.mean_cluster, settings.max_window, settings.pull,
-            settings.keep, wanted, settings.max_idle, before_s,
+            tables.moves, odds, decider, np.cumsum(shares), settings.mean_cluster, settings.max_window, settings.pull,
+            settings.revisions, settings.keep, wanted, settings.max_idle, before_s,
         )  # fmt: skip
         found, draws, better_s = draw_candidates(draw, known, drawn, rng)
         chosen, after_s, log_prob = 0, better_s, np.nan
@@ -292,7 +308,9 @@ def _write_timing(tables: Tables, now: Current, hops: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _write_scores(tables: Tables, mean_unit_s: float, head: HeadParts, now: Current) -> bool:
+def _write_scores(
+    tables: Tables, settings: Settings, evaluations_left: float, head: HeadParts, reference: Reference, now: Current
+) -> bool:
     """Writes the odds of all moves, see `MoveOdds.update`; true where no memory is full."""
     units, timing = tables.units, now.timing
     num_units, num_devices = now.table.likely.shape
@@ -306,9 +324,11 @@ def _write_scores(tables: Tables, mean_unit_s: float, head: HeadParts, now: Curr
     context = np.empty((num_units, len(CONTEXT)), dtype=np.float32)
     mask = np.empty((num_units, num_devices), dtype=np.bool_)
     write_relative(
-        units, timing, tables.first_row, tables.every_unit, raw, unit_slack_s, mean_unit_s, num_units,
-        tables.capacity_bytes, (pair, context, mask),
+        units, timing, tables.first_row, tables.every_unit, raw, unit_slack_s, settings.mean_unit_s, num_units,
+        tables.capacity_bytes, budget_feature(evaluations_left, settings.num_moves), (pair, context, mask),
     )  # fmt: skip
+    if settings.decides:
+        write_reference(reference, units.unit_of_op, now.devices, timing, pair)
     write_odds(pair_scores(head, pair, context), mask, now.devices, now.table)
     is_roomy = True
     for unit in range(num_units):

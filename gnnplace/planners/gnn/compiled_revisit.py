@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnplace.arrays import IntArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.errors import InvalidPlacement
 from gnnplace.interruption import deferred_interrupts
@@ -29,12 +29,12 @@ from gnnplace.planners.gnn.compiled_loop import (
     new_log,
     run_loop,
 )
-from gnnplace.planners.gnn.moves import KINDS, Moves
+from gnnplace.planners.gnn.moves import KINDS, Moves, revision_rules
 from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.metropolis import SearchClock
 from gnnplace.planners.search import CompiledPart, ShareUsed
 from gnnplace.planners.solution import Change, Step
-from gnnplace.policy.pair_scores import HeadParts
+from gnnplace.policy.network import PolicyParts
 
 if TYPE_CHECKING:
     from gnnplace.planners.gnn.search import RevisitConfig
@@ -67,23 +67,24 @@ def revisit_compiled(
         ShareUsed: the search has used its share of the budget.
     """
     search, problem, clock = policy_search.search, policy_search.search.problem, stage.clock
-    moves, timing = Moves(policy_search, config.moves, config.lookahead), empty_timing(problem, 1)
+    moves, timing = Moves(policy_search, config.moves, config.lookahead, stage.warmth), empty_timing(problem, 1)
     devices = problem.unit_devices(start[0])
     moves.note(devices, start[1])
     refresh(problem, policy_search.inputs.tables, timing, 0, start[0])
-    tables, settings = _tables(policy_search, moves), _settings(policy_search, stage.warmth, config)
+    tables, settings = _tables(policy_search, moves), _settings(policy_search, moves.costs, stage.warmth, config)
     seconds = np.array([start[1], start[1], search.best_s])
     most = config.remembered_rises, simulator.most_hops
     now, log = new_current(devices, seconds, moves.weights, timing, most), new_log(problem.num_units)
     chunk = max(config.lookahead, _OPS_PER_CALL // max(1, problem.local_search.ops_per_evaluation))
-    head, status = moves.move_odds.encode(timing), GOES_ON
+    parts, status = moves.move_odds.encode(timing), GOES_ON
 
-    def run(count: int, head: HeadParts) -> CompiledPart:
+    def run(count: int, parts: PolicyParts) -> CompiledPart:
         nonlocal status
         made, used = clock.evaluations_made - count, clock.share_of_seconds  # `count` evaluations are claimed already
         limits = min(chunk, count), count
         progress = made, clock.max_evaluations or 0, used, used / made if made else 0.0
-        task = Task(tables, settings, head, moves.drawn, limits, progress)
+        decider = moves.move_odds.new_decider(parts.decisions)
+        task = Task(tables, settings, parts.moves, decider, moves.drawn, limits, progress)
         with deferred_interrupts():
             status = run_loop(simulator, task, moves.known, now, log, policy_search.rng)
         return CompiledPart(int(log.counts[2]), list(improvements(log, problem.unit_of_op)))
@@ -92,10 +93,10 @@ def revisit_compiled(
         if search.used_share >= stage.end_share:
             raise ShareUsed
         if status == ENCODE:
-            head, now.counters[SINCE_ENCODING] = moves.move_odds.encode(timing), 0
+            parts, now.counters[SINCE_ENCODING] = moves.move_odds.encode(timing), 0
         before = search.evaluations
         count = min(chunk + config.lookahead - 1, clock.evaluations_left)
-        search.evaluate_compiled(count, partial(run, head=head))
+        search.evaluate_compiled(count, partial(run, parts=parts))
         search.steps.extend(_logged_steps(log, before, problem.num_moves))
         if status == NO_ROUTE:
             raise InvalidPlacement("the placement needs a transfer between devices that no link or host connects")
@@ -108,12 +109,14 @@ def _tables(policy_search: PolicySearch, moves: Moves) -> Tables:
     return Tables(policy_search.inputs.tables, moves.tables, order, capacity_bytes, units, np.zeros_like(units))
 
 
-def _settings(policy_search: PolicySearch, warmth: float, config: RevisitConfig) -> Settings:
+def _settings(policy_search: PolicySearch, costs: FloatArray, warmth: float, config: RevisitConfig) -> Settings:
     moves, odds = config.moves, config.moves.odds
     return Settings(
-        config.lookahead, moves.mean_cluster, moves.max_window, moves.pull, float(np.exp(-odds.repeat_penalty)),
-        moves.max_idle, moves.adaptation, moves.least_share, odds.encode_every, config.cold, config.hot, warmth,
+        config.lookahead, moves.mean_cluster, moves.max_window, moves.pull, revision_rules(moves),
+        float(np.exp(-odds.repeat_penalty)),
+        moves.max_idle, moves.adaptation, moves.least_share, costs, odds.encode_every, config.cold, config.hot, warmth,
         policy_search.search.problem.worst_case_s, policy_search.inputs.features.mean_unit_s,
+        policy_search.search.problem.num_moves, policy_search.network.decides,
     )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.metropolis import accepts, cooled_s
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Planner, Solution
-from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
+from gnnplace.policy.checkpoint import Policy
+from gnnplace.policy.network import one_thread, policy_inputs
 
 _LEAST_S = 0.05  # enough for a planner to evaluate a few placements
 
@@ -63,7 +64,7 @@ class ExecutionConfig:
 
 
 def plan_measured(
-    problem: Problem, budget: Budget, seed: int, network: PolicyNetwork, planner: Planner, config: ExecutionConfig
+    problem: Problem, budget: Budget, seed: int, network: Policy, planner: Planner, config: ExecutionConfig
 ) -> Solution:
     """The placement that no executed step improved on; the search begins at the best single device, which is executed first.
 

@@ -1,7 +1,8 @@
-"""Proposals of the guided search: moves of one unit, of a cluster, exchanges, and rebuilt stretches of the current placement."""
+"""Proposals of the guided search: moves of one unit, of a cluster, exchanges, rebuilt stretches, and units decided anew."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,18 +13,19 @@ from numba.typed import Dict
 from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.graph.units import UnitGraph, first_above, grow_cluster
+from gnnplace.graph.units import UnitGraph, first_above, grow_cluster, grow_region
 from gnnplace.interruption import deferred_interrupts
-from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair
+from gnnplace.planners.gnn.deciding import Choice, Decider, decide
+from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair, drawn_index
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
 
 HashArray = NDArray[np.uint64]
 KnownSeconds = Any
 """A Numba dictionary from the hash of a placement to its seconds."""
 
-KINDS = ("one unit", "cluster", "exchange", "stretch")
+KINDS = ("one unit", "cluster", "exchange", "stretch", "revision")
 """Kinds of moves, in the order of `MovesConfig.shares`."""
-_CLUSTER, _EXCHANGE, _STRETCH = 1, 2, 3  # positions in `KINDS`
+_CLUSTER, _EXCHANGE, _STRETCH, _REVISION = 1, 2, 3, 4  # positions in `KINDS`
 _NOT_DRAWN, _NOTHING_MOVES = -1, -2
 
 
@@ -31,18 +33,28 @@ _NOT_DRAWN, _NOTHING_MOVES = -1, -2
 class MovesConfig:
     """Distribution of the moves; the defaults were measured on generated graphs."""
 
-    shares: tuple[float, float, float, float] = (0.25, 0.25, 0.25, 0.25)
-    """Initial share of each kind: one unit; a unit with neighbours on the same device; exchanged units; a rebuilt stretch."""
+    shares: tuple[float, float, float, float, float] = (0.25, 0.25, 0.25, 0.25, 0.25)
+    """Initial weight of each kind: one unit; a unit with neighbours on the same device; exchanged units; a stretch rebuilt by list
+    scheduling; units that the policy decides anew, which only policies do that can build schedules."""
     adaptation: float = 0.03
     """Weight of one move's outcome in the share of its kind."""
     least_share: float = 0.05
     """Least share of every kind, since a kind that fails now may succeed later."""
+    costs: tuple[float, float, float, float, float] = (1.0, 1.0, 1.0, 4.0, 8.0)
+    """Seconds of a proposal of each kind with its evaluation, relative to the first; with policies that
+    can build schedules they count where evaluations are many."""
     mean_cluster: float = 3.0
     """Mean number of units in a cluster."""
     max_window: int = 20
     """Half of the longest stretch, in ops."""
     pull: float = 1.5
     """Factor by which other devices look slower outside of the stretch."""
+    region: tuple[int, int] = (2, 40)
+    """Fewest and most units that are decided anew, uniform in the logarithm: consecutive in topological order, or connected."""
+    whole_share: float = 0.4
+    """Share of revisions that decide all units anew."""
+    temperatures: tuple[float, float] = (0.3, 1.0)
+    """Least and highest temperature of the scores in a revision, uniform in the logarithm."""
     max_idle: int = 300
     """Consecutive draws of known placements after which the search expects no new ones."""
     odds: OddsConfig = OddsConfig()
@@ -72,8 +84,8 @@ class Moves:
     The shares of the kinds adapt as in adaptive large neighbourhood search (Ropke and Pisinger 2006, section 3.4).
     """
 
-    def __init__(self, policy_search: PolicySearch, config: MovesConfig, most: int) -> None:
-        """Draws at most `most` candidates at a time."""
+    def __init__(self, policy_search: PolicySearch, config: MovesConfig, most: int, thrift: float = 0.0) -> None:
+        """Draws at most `most` candidates at a time; `thrift`, 0 to 1, says how much the costs of kinds count."""
         problem, tables = policy_search.search.problem, policy_search.inputs.tables
         units, devices = problem.num_units, problem.topology.num_devices
         self.move_odds = MoveOdds(policy_search, config.odds)
@@ -93,7 +105,9 @@ class Moves:
             np.empty(draws, dtype=np.int64), np.empty(draws), np.empty(draws, dtype=np.bool_),
             np.empty((3, units), dtype=np.int64),
         )  # fmt: skip
-        self.weights = np.array(config.shares)
+        self.num_kinds = len(KINDS) if policy_search.network.decides else _REVISION
+        self.weights = np.array(config.shares[: self.num_kinds])
+        self.costs = np.array(config.costs[: self.num_kinds]) ** (thrift if policy_search.network.decides else 0.0)
 
     def note(self, devices: IntArray, seconds: float) -> None:
         """Notes the seconds of a placement `[U]`."""
@@ -102,11 +116,11 @@ class Moves:
 
     def draw(self, count: int, current_s: float) -> Candidates:
         """Up to `count` candidates, each of a kind drawn by its share; fewer after too many draws of known placements."""
-        shares = np.maximum(self.weights / self.weights.sum(), self._config.least_share)
+        shares = kind_shares(self.weights, self.costs, self._config.least_share)
         config, drawn, keep = self._config, self.drawn, float(np.exp(-self._config.odds.repeat_penalty))
         now = Now(
-            self.tables, self.move_odds.odds, np.cumsum(shares), config.mean_cluster, config.max_window, config.pull,
-            keep, count, config.max_idle, current_s,
+            self.tables, self.move_odds.odds, self.move_odds.decider, np.cumsum(shares), config.mean_cluster,
+            config.max_window, config.pull, revision_rules(config), keep, count, config.max_idle, current_s,
         )  # fmt: skip
         with deferred_interrupts():
             found, draws, better_s = draw_candidates(now, self.known, drawn, self._rng)
@@ -163,19 +177,43 @@ class MoveTables(NamedTuple):
     first_op: IntArray  # [U]
 
 
+class RevisionRules(NamedTuple):
+    """See `MovesConfig`."""
+
+    log_region: tuple[float, float]
+    whole_share: float
+    log_temperatures: tuple[float, float]
+
+
+def revision_rules(config: MovesConfig) -> RevisionRules:
+    """The rules for compiled code."""
+    (fewest, most), (least, highest) = config.region, config.temperatures
+    return RevisionRules((math.log(fewest), math.log(most)), config.whole_share, (math.log(least), math.log(highest)))
+
+
 class Now(NamedTuple):
     """Inputs of a draw, except random numbers and known placements."""
 
     tables: MoveTables
     odds: Odds
-    cumulative_shares: FloatArray  # [4]
+    decider: Decider
+    cumulative_shares: FloatArray  # [K]
     mean_cluster: float
     max_window: int
     pull: float
+    revisions: RevisionRules
     keep: float
     wanted: int
     max_idle: int
     current_s: float
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def kind_shares(weights: FloatArray, costs: FloatArray, least_share: float) -> FloatArray:
+    """`[K]` the share of each kind by its success, relative to its cost; the least share too."""
+    worth = weights / costs
+    shares: FloatArray = np.maximum(worth / worth.sum(), least_share / costs)
+    return shares
 
 
 class Drawn(NamedTuple):
@@ -228,6 +266,9 @@ def _change(kind: int, now: Now, scratch: IntArray, moved: IntArray, rng: np.ran
         assignment = rebuild(tables.stretch, moved[tables.stretch.work.unit_of_op], window, now.pull, rng)
         moved[:] = assignment[tables.first_op]
         return _NOT_DRAWN, 0.0
+    if kind == _REVISION:
+        _revise(now, scratch[0], moved, rng)
+        return _NOT_DRAWN, 0.0
     table = odds.with_room if kind == _EXCHANGE else odds.table
     unit, device, log_prob = draw_pair(table, now.keep, rng)
     if unit < 0:
@@ -244,6 +285,28 @@ def _change(kind: int, now: Now, scratch: IntArray, moved: IntArray, rng: np.ran
         if not odds.is_roomy:
             return _NOT_DRAWN, 0.0
     return unit * tables.graph.allowed.shape[1] + device, log_prob
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _revise(now: Now, border: IntArray, moved: IntArray, rng: np.random.Generator) -> None:
+    """Decides all units anew, or those around one that is drawn by the odds of its moves or, as often, from all units."""
+    decider, rules, by_unit = now.decider, now.revisions, now.odds.table.by_unit
+    free, (low, high) = decider.reference.free, rules.log_temperatures
+    choice = Choice(np.exp(low + rng.random() * (high - low)), decider.choice.budget, decider.choice.teacher)
+    free[:] = True
+    if rng.random() >= rules.whole_share:
+        low, high = rules.log_region
+        size = int(np.exp(low + rng.random() * (high - low)))
+        total, first = by_unit.sum(), int(rng.random() * len(free))
+        if total > 0.0 and rng.random() < 0.5:
+            first, _ = drawn_index(by_unit, rng.random() * total)
+        if rng.random() < 0.5:  # units are numbered in topological order
+            free[:] = False
+            free[max(0, first - size // 2) : first + size - size // 2] = True
+        else:
+            grow_region(now.tables.graph, first, size, free, border, rng)
+    decided = decide(decider.tables, decider.reference, decider.parts, choice, decider.untraced, rng)
+    moved[:] = decided.devices
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

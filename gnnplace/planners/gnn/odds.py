@@ -1,6 +1,7 @@
 """Odds of every single move of the current placement, from the scores of the policy; draws from them are compiled."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +10,21 @@ from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing
+from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decider, empty_trace
+from gnnplace.planners.gnn.decision_tables import (
+    DecisionTables,
+    Reference,
+    decision_tables,
+    no_reference,
+    write_reference,
+)
 from gnnplace.planners.search import Search
+from gnnplace.policy.checkpoint import Policy
+from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.network import PolicyInputs, PolicyNetwork
-from gnnplace.policy.pair_features import PAIR, pair_features
-from gnnplace.policy.pair_scores import HeadParts, pair_scores
+from gnnplace.policy.network import PolicyInputs, PolicyParts
+from gnnplace.policy.pair_features import PAIR, budget_feature, pair_features
+from gnnplace.policy.pair_scores import pair_scores
 from gnnplace.training.search_trace import SearchTrace
 
 ROOMY = 0.5
@@ -28,7 +39,7 @@ class PolicySearch:
 
     search: Search
     inputs: PolicyInputs
-    network: PolicyNetwork
+    network: Policy
     rng: np.random.Generator
     trace: SearchTrace | None = None
     """Record of the policy's inputs and moves, for learning from them; None records nothing."""
@@ -73,18 +84,37 @@ class MoveOdds:
         self._trace = policy_search.trace
         self._units = np.arange(self._problem.num_units)
         self._rows = np.zeros_like(self._units)
-        self._parts: HeadParts | None = None
+        self._parts: PolicyParts | None = None
         self._since_encoding = 0
         nothing = OddsTable(np.zeros((0, 0)), np.zeros(0))
         self.odds = Odds(np.zeros(0, dtype=np.int64), nothing, nothing, True, np.zeros(0))
 
-    def update(self, devices: IntArray, timing: Timing) -> None:
+    @property
+    def decider(self) -> Decider:
+        """What is needed to decide units of the placement anew that was scored last."""
+        assert self._parts is not None
+        return self.new_decider(self._parts.decisions)
+
+    def new_decider(self, parts: DecisionParts) -> Decider:
+        """The same from these parts of the policy."""
+        tables, reference = self.decision_arrays
+        return Decider(tables, parts, reference, Choice(1.0, 0.0, NO_TEACHER), empty_trace(0, len(reference.load)))
+
+    @cached_property
+    def decision_arrays(self) -> tuple[DecisionTables, Reference]:
+        """Tables of the problem, and the reference that `update` writes."""
+        tables = decision_tables(self._problem)
+        return tables, no_reference(self._problem, tables)
+
+    def update(self, devices: IntArray, timing: Timing, evaluations_left: float = np.inf) -> None:
         """Scores a placement with the units' devices `[U]`, whose schedule is the first of `timing`."""
-        parts = self._encoded(timing)
+        parts = self._encoded(timing).moves
         pair, context, mask = pair_features(
             self._inputs.features, self._inputs.tables, timing, self._rows, self._units,
-            self._problem.topology.memory_bytes,
+            self._problem.topology.memory_bytes, budget_feature(evaluations_left, self._problem.num_moves),
         )  # fmt: skip
+        if self._network.decides:
+            write_reference(self.decision_arrays[1], self._inputs.tables.unit_of_op, devices, timing, pair)
         if self._trace is not None:
             self._trace.note_scores(pair, context, mask, devices)
         table = with_room = _table(pair_scores(parts, pair, context), mask, devices)
@@ -95,20 +125,20 @@ class MoveOdds:
             with_room = _table(pair_scores(parts, pair, context), mask, devices)
         self.odds = Odds(devices, table, with_room, is_roomy, timing.peak_memory_bytes[0].copy())
 
-    def _encoded(self, timing: Timing) -> HeadParts:
+    def _encoded(self, timing: Timing) -> PolicyParts:
         if self._parts is None or self._since_encoding >= self._config.encode_every:
             self._parts, self._since_encoding = self.encode(timing), 0
         self._since_encoding += 1
         return self._parts
 
-    def encode(self, timing: Timing) -> HeadParts:
-        """The parts of the head for the first schedule of `timing`."""
+    def encode(self, timing: Timing) -> PolicyParts:
+        """The policy for compiled code, from the first schedule of `timing`."""
         nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, timing)
         seen = torch.from_numpy(nodes), torch.from_numpy(edges)
         if self._trace is not None:
             self._trace.note_encoding(*seen)
         with torch.no_grad():
-            return self._network.head_parts(self._inputs, self._network.encode(self._inputs, *seen))
+            return self._network.parts(self._inputs, *seen)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -126,8 +156,8 @@ def draw_pair(table: OddsTable, keep: float, rng: np.random.Generator) -> tuple[
             table.likely[unit] /= highest
             table.by_unit[unit] = table.likely[unit].sum()
         total = table.by_unit.sum()
-    unit, left = _drawn_index(table.by_unit, rng.random() * total)
-    device, _ = _drawn_index(table.likely[unit], left)
+    unit, left = drawn_index(table.by_unit, rng.random() * total)
+    device, _ = drawn_index(table.likely[unit], left)
     log_prob = np.log(table.likely[unit, device] / total)
     table.likely[unit, device] *= keep
     table.by_unit[unit] = table.likely[unit].sum()
@@ -135,7 +165,7 @@ def draw_pair(table: OddsTable, keep: float, rng: np.random.Generator) -> tuple[
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _drawn_index(weights: FloatArray, left: float) -> tuple[int, float]:
+def drawn_index(weights: FloatArray, left: float) -> tuple[int, float]:
     """The index at which cumulative weights exceed `left`, else the last positive one, and the rest of `left` before it."""
     drawn = -1
     for index in range(len(weights)):

@@ -107,8 +107,8 @@ def revisit(
     )
     begin = np.tile(problem.unit_devices(start[0]), (config.lookahead, 1))
     process.reset(begin, np.full(config.lookahead, start[1]))
-    moves = Moves(policy_search, config.moves, config.lookahead)
-    moves.move_odds.update(process.devices[0], process.schedules(0))
+    moves = Moves(policy_search, config.moves, config.lookahead, warmth)
+    moves.move_odds.update(process.devices[0], process.schedules(0), clock.known_evaluations_left)
     moves.note(process.devices[0], start[1])
     rises: deque[float] = deque(maxlen=config.remembered_rises)
     while (done := clock.share_done) < 1.0:
@@ -132,7 +132,7 @@ def revisit(
         temperature_s = _temperature_s(before_s, statistics.median(rises) if rises else 0.0, done, warmth, config)
         if accepts(before_s, after_s, temperature_s, rng):
             process.keep(chosen)
-            moves.move_odds.update(process.devices[0], process.schedules(0))
+            moves.move_odds.update(process.devices[0], process.schedules(0), clock.known_evaluations_left)
         else:
             process.take_back()
 
@@ -203,8 +203,9 @@ def fine_tune(
     The searches count as evaluations and may find the best placement. Each batch starts at the best placement so far; the end of the
     share may cut the last batch short.
     """
-    search, updates = policy_search.search, list[SearchPpoUpdate]()
-    optimizer = ppo_optimizer(policy_search.network, config.ppo.learning_rate)
+    search, network, updates = policy_search.search, policy_search.network, list[SearchPpoUpdate]()
+    assert isinstance(network, PolicyNetwork), "linear policies have no weights to train"
+    optimizer = ppo_optimizer(network, config.ppo.learning_rate)
     with suppress(ShareUsed):  # seconds can run out at any step
         while search.used_share < end_share:
             assert search.best is not None
@@ -215,7 +216,7 @@ def fine_tune(
                 revisit(traced, (start, start_s), end_share, revisit_config, config.evaluations)
             penalty = revisit_config.moves.odds.repeat_penalty
             runs = SearchRuns(policy_search.inputs, start_s, config.evaluations, penalty, traces)
-            updates.append(search_ppo_update(policy_search.network, optimizer, [runs], config.ppo))
+            updates.append(search_ppo_update(network, optimizer, [runs], config.ppo))
             if all(len(trace.seconds) < config.evaluations for trace in traces):
                 break  # every search has met all placements in its reach
     return updates

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.graph.op_graph import OpGraph
-from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel
+from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel, wavefront
 from models_zoo.networks.generated.costs import latency_ratio
 from models_zoo.networks.generated.structure import require
 
@@ -16,13 +16,13 @@ _STEP_S = 2.0
 
 
 def sample_graph(rng: np.random.Generator, num_ops: int, families: Sequence[str] | None = None) -> OpGraph:
-    """A graph of exactly `num_ops` ops; families that are held out for tests are not among those drawn.
+    """A graph of exactly `num_ops` ops (of about as many where the family is wavefront); families that are held out for tests are not among those drawn.
 
     All draws are independent; `log` marks what is uniform in its logarithm, the rest is uniform.
 
     | setting | distribution |
     | --- | --- |
-    | family | layered, series_parallel, fork_join, random_dag by levels, random_dag ordered |
+    | family | layered, series_parallel, fork_join, random_dag by levels, random_dag ordered, wavefront |
     | op_time_s | log 3e-5 to 3e-3, and at most such that all ops together take 2 s, but then still up to 6e-5 |
     | ccr | log 0.05 to 8, and no less than 1.5 times what the latency alone makes it |
     | size_spread, intensity_spread | 0 to 1.2 |
@@ -31,12 +31,13 @@ def sample_graph(rng: np.random.Generator, num_ops: int, families: Sequence[str]
     | layered | alpha: log 0.2 to 3; out_degree: 1 to 5 |
     | series_parallel | parallel: 0 to 0.9; branches: 2 to 10 |
     | fork_join | branches: log 2 to num_ops / 3, at most 128; length: log 1 to 20 |
+    | wavefront | rows: log 4 to 1.2 sqrt(num_ops); neighbours: 2 or 3 |
     | random_dag | fat: 0 to 0.8; regularity, density: 0 to 1; jump, max_producers: 1 to 5; degree: 1 to 3 |
 
     Args:
         rng: of all draws.
         num_ops: at least 8.
-        families: names of those to draw from; all five if none are given.
+        families: names of those to draw from; all six if none are given.
 
     Raises:
         UnsupportedModel: too few ops, or an unknown family.
@@ -100,6 +101,12 @@ def _ordered(num_ops: int, costs: dict[str, Any], rng: np.random.Generator) -> O
     return random_dag.random_dag(settings, rng)
 
 
+def _wavefront(num_ops: int, costs: dict[str, Any], rng: np.random.Generator) -> OpGraph:
+    rows = min(num_ops // 2, round(_log_uniform(rng, 4.0, max(4.0, 1.2 * num_ops**0.5))))
+    settings = wavefront.Settings(rows=rows, columns=round(num_ops / rows), neighbours=int(rng.integers(2, 4)), **costs)
+    return wavefront.wavefront(settings, rng)
+
+
 def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
@@ -110,5 +117,6 @@ SAMPLED_FAMILIES: Mapping[str, Callable[[int, dict[str, Any], np.random.Generato
     "fork_join": _fork_join,
     "random_dag": _levels,
     "random_ordered": _ordered,
+    "wavefront": _wavefront,
 }
 """The families that `sample_graph` draws from."""

@@ -1,0 +1,165 @@
+"""Schedules whose decisions the policy makes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gnnplace.api import set_up
+from gnnplace.env.timing import empty_timing, refresh
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph
+from gnnplace.graph.units import grow_region
+from gnnplace.planners.classical.constructions import evaluate_starts
+from gnnplace.planners.classical.estimates import scheduled
+from gnnplace.planners.classical.list_schedule import ListSchedule
+from gnnplace.planners.gnn.builds import policy_schedules, sample_budget
+from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
+from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, write_reference
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
+from gnnplace.policy.decisions import DECISION, DECISION_CONTEXT, DecisionParts
+from gnnplace.policy.features import unplaced_features
+from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
+from gnnplace.policy.pair_features import PAIR, pair_features
+from tests.problems import full_mesh, problem_of, random_layers
+
+NETWORK = build_policy(0, PolicyConfig(hidden=8, rounds=1, decision_width=16))
+SAMPLED = Choice(1.0, 0.0, NO_TEACHER)
+
+
+def parts_for(problem: Problem) -> DecisionParts:
+    inputs = policy_inputs(problem)
+    nodes, edges = (torch.from_numpy(array) for array in unplaced_features(inputs.features))
+    with torch.no_grad():
+        return NETWORK.parts(inputs, nodes, edges).decisions
+
+
+def real_problem(devices: str, model: str = "zoo:layered_200", **options: object) -> Problem:
+    return replace(set_up(model, devices, **options), num_threads=1).problem()  # type: ignore[arg-type]
+
+
+PROBLEMS = {
+    "plain": lambda: real_problem("k40x2"),
+    "groups": lambda: real_problem("k40x4", "zoo:inception_v3", max_groups=40),
+    "shared cores": lambda: real_problem("epyc-corex4"),
+    "limited memory": lambda: real_problem("k40x2@150MiB", "zoo:nmt_2", max_groups=60),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_with_all_devices_given_the_schedule_is_that_of_the_list_scheduler(name: str) -> None:
+    problem = PROBLEMS[name]()
+    tables, rng = decision_tables(problem), np.random.default_rng(0)
+    devices = np.array([rng.choice(np.flatnonzero(row)) for row in problem.action_mask])
+    reference = no_reference(problem, tables)
+    reference.devices[:], reference.free[:] = devices, False
+    untraced = empty_trace(0, problem.topology.num_devices)
+    found = decide(tables, reference, parts_for(problem), SAMPLED, untraced, rng)
+    expected = scheduled(problem, devices)
+    assert found.connected
+    assert found.devices.tolist() == devices.tolist()
+    assert found.assignment.tolist() == expected.assignment.tolist()
+    assert (found.start_s == expected.start_s).all()
+    assert (found.end_s == expected.end_s).all()
+
+
+def referenced(problem: Problem, devices: np.ndarray) -> Reference:
+    inputs, timing = policy_inputs(problem), empty_timing(problem, 1)
+    refresh(problem, inputs.tables, timing, 0, devices[problem.unit_of_op])
+    units = np.arange(problem.num_units)
+    pair, _, _ = pair_features(
+        inputs.features, inputs.tables, timing, np.zeros_like(units), units, problem.topology.memory_bytes
+    )
+    reference = no_reference(problem, decision_tables(problem))
+    write_reference(reference, problem.unit_of_op, devices, timing, pair)
+    return reference
+
+
+def test_units_that_are_not_free_keep_their_devices_and_the_others_see_the_complete_schedule() -> None:
+    problem = random_layers(3)
+    devices = np.arange(problem.num_units) % problem.topology.num_devices
+    reference = referenced(problem, devices)
+    reference.free[:] = False
+    reference.free[5:12] = True
+    trace, rng = empty_trace(100, problem.topology.num_devices), np.random.default_rng(0)
+    tables, parts = decision_tables(problem), parts_for(problem)
+    seen = {tuple(decide(tables, reference, parts, SAMPLED, trace, rng).devices) for _ in range(10)}
+    changed = (np.array(list(seen)) != devices).any(axis=0)
+    assert changed.any()
+    assert not changed[~reference.free].any()
+    count = int(trace.used[0])
+    assert set(trace.units[:count].tolist()) == set(range(5, 12))
+    for row in range(count):
+        unit = trace.units[row]
+        assert trace.pair[row, :, DECISION.was_here].argmax() == devices[unit]
+        assert (trace.pair[row, :, len(DECISION) :] == reference.pair[unit]).all()
+        assert trace.context[row, DECISION_CONTEXT.revises] == 1.0
+    assert reference.pair[:, :, PAIR.is_current].sum() == problem.num_units
+
+
+def test_temperature_zero_takes_the_highest_score_and_a_teacher_overrides_it() -> None:
+    problem = random_layers(4)
+    tables, parts, rng = decision_tables(problem), parts_for(problem), np.random.default_rng(0)
+    reference, untraced = no_reference(problem, tables), empty_trace(0, problem.topology.num_devices)
+    greedy = [decide(tables, reference, parts, Choice(0.0, 0.0, NO_TEACHER), untraced, rng).devices for _ in range(2)]
+    assert (greedy[0] == greedy[1]).all()
+    teacher = np.where(np.arange(problem.num_units) % 2 == 0, 1, -1)
+    taught = decide(tables, reference, parts, Choice(0.0, 0.0, teacher), untraced, rng).devices
+    assert (taught[::2] == 1).all()
+
+
+def test_a_device_without_room_is_no_option_while_another_has_room() -> None:
+    graph = OpGraph.build("weights", [Op(f"o{index}", memory_bytes=10) for index in range(4)])
+    problem = problem_of(graph, full_mesh(2, memory_bytes=25), np.ones((4, 2)))
+    tables, parts, rng = decision_tables(problem), parts_for(problem), np.random.default_rng(0)
+    reference, untraced = no_reference(problem, tables), empty_trace(0, 2)
+    for _ in range(30):
+        devices = decide(tables, reference, parts, SAMPLED, untraced, rng).devices
+        assert devices.sum() == 2
+
+
+def test_the_policy_builds_a_greedy_schedule_and_samples_and_fewer_where_problems_are_large() -> None:
+    problem = random_layers(2)
+    inputs = policy_inputs(problem)
+    built = list(policy_schedules(problem, inputs, NETWORK, 6, np.random.default_rng(0)))
+    again = list(policy_schedules(problem, inputs, NETWORK, 6, np.random.default_rng(1)))
+    assert len(built) == 6
+    assert (built[0].assignment == again[0].assignment).all()
+    assert any((one.assignment != other.assignment).any() for one, other in zip(built[1:], again[1:], strict=True))
+    assert [sample_budget(count) for count in (0, 1, 12, 500)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_other_schedules_take_turns_with_constructions_in_the_order_of_their_estimates() -> None:
+    problem = random_layers(2)
+    rows = [np.full(problem.graph.num_ops, device) for device in (0, 1)]
+    others = [
+        ListSchedule(row, np.zeros(problem.graph.num_ops), np.full(problem.graph.num_ops, end_s), True)
+        for row, end_s in zip(rows, (9.0, 1.0), strict=True)
+    ]
+    with Search(problem, Budget(20), "test", 0) as search:
+        starts = evaluate_starts(search, 1, np.random.default_rng(0), others)
+        assert starts.assignments.tolist() == [rows[1].tolist()]
+        starts = evaluate_starts(search, 3, np.random.default_rng(0), others)
+        assert len(starts.assignments) == 3
+        assert {tuple(row) for row in rows} <= {tuple(row) for row in starts.assignments}
+
+
+def test_a_region_is_connected_and_has_the_wanted_size() -> None:
+    problem = random_layers(5)
+    graph, units = problem.unit_graph, problem.num_units
+    region, border = np.zeros(units, dtype=np.bool_), np.zeros(units, dtype=np.int64)
+    for seed in range(20):
+        grow_region(graph, seed, 6, region, border, np.random.default_rng(seed))
+        assert region[seed]
+        assert region.sum() == 6
+        reached = {seed}
+        for _ in range(6):
+            reached |= {
+                int(other)
+                for unit in reached
+                for other in graph.neighbours[graph.neighbour_offsets[unit] : graph.neighbour_offsets[unit + 1]]
+                if region[other]
+            }
+        assert reached == set(np.flatnonzero(region).tolist())
