@@ -100,20 +100,24 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
         def show(row: Mapping[str, Any]) -> None:
             nonlocal last_s, best
-            saved = -math.expm1(-row["gain"])
-            best = max(best, saved)
             done, total = row["update"] + 1, row["of_updates"]
-            if not row["problems"]:
-                advance(done / total, f"update {done} of {total}: imitation", f"loss {row['lesson_loss']:.2f}")
-                return
-            advance(done / total, f"update {done} of {total}: searches save {saved:.1%}", f"best {best:.1%}")
+            if row["problems"]:
+                saved = -math.expm1(-row["gain"])
+                best = max(best, saved)
+                units = max(facts["units"] for facts in row["problems"])
+                short, long = (
+                    f"searches save {saved:.1%}",
+                    f" of the start, entropy {row['entropy']:.2f}, up to {units} units",
+                )
+                advance(done / total, f"update {done} of {total}: {short}", f"best {best:.1%}")
+            else:
+                short, long = f"imitation, loss {row['lesson_loss']:.2f}", ""
+                advance(done / total, f"update {done} of {total}: {short}", "")
             if NOTES.is_terminal or time.monotonic() - last_s < _BETWEEN_LINES_S:
                 return
             last_s = time.monotonic()
-            units = max(facts["units"] for facts in row["problems"])
             note(
-                f"update {done}: searches save {saved:.1%} of the start, entropy {row['entropy']:.2f}, "
-                f"up to {units} units, {format_s(row['wall_s'])}"
+                f"update {done}: {short}{long}, {format_s(row['wall_s'])}"
                 + (f", best of {row['executions']} executions {format_s(row['best_s'])}" if "executions" in row else "")
             )
 

@@ -40,7 +40,7 @@ def test_a_saved_policy_comes_back_with_its_card(saved: Path) -> None:
     ("entries", "message"),
     [
         ({"feature_version": 0}, f"feature version 0, this version has {FEATURE_VERSION}"),
-        ({"config": {**SMALL, "hidden": 16}}, r"tensor 'decisions.unit.weight' has the shape"),
+        ({"config": {**SMALL, "hidden": 16}}, r"tensor 'decisions.graph.weight' has the shape"),
         ({"format": "something else"}, "is this the card of a policy"),
     ],
 )

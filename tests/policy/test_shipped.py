@@ -17,6 +17,9 @@ from gnnplace.policy.checkpoint import load_policy, named_policy
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
 from gnnplace.training import Ablation
 
+EARLIER = PolicyConfig(decision_width=0, budget_features=False)
+"""Of policies that only score moves, trained before there were others."""
+
 
 def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -> None:
     network, _ = load_policy(SHIPPED_POLICY)
@@ -24,8 +27,16 @@ def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -
     assert isinstance(loaded, PolicyNetwork)
     assert loaded.state_dict().keys() == network.state_dict().keys()
     assert all(torch.equal(loaded.state_dict()[name], weights) for name, weights in network.state_dict().items())
-    assert network.config == PolicyConfig()
+    assert network.config == EARLIER
     assert SHIPPED_POLICY.stat().st_size < 500_000
+
+
+def test_the_builder_builds_schedules_and_has_a_name() -> None:
+    network = named_policy("builder")
+    assert isinstance(network, PolicyNetwork)
+    assert network.config == PolicyConfig()
+    assert network.decides
+    assert not load_policy(SHIPPED_POLICY)[0].decides
 
 
 def ablation_of(path: Path) -> Ablation | None:
@@ -38,7 +49,13 @@ def test_the_command_on_a_card_has_the_settings_of_its_whole_training(path: Path
     network, card = load_policy(path)
     ablation = ablation_of(path)
     without = "" if ablation is None else f" --ablation {ablation}"
-    assert card["command"] == (f"gnnplace train --out {path.name} --updates 200 --processes 2 --seed 0{without}")
+    updates = 200 if network.decides else 600
+    assert card["command"] == (f"gnnplace train --out {path.name} --updates {updates} --processes 2 --seed 0{without}")
+    assert card["updates"] == updates
+    assert card["start"] is None
+    if not network.decides:
+        assert (card["feature_version"], network.config.decision_width) == (2, 0)
+        return
     settings = TrainSettings.of(num_updates=200, num_processes=2, seed=0, ablation=ablation)
     data = {
         "families": training_families(),
@@ -46,10 +63,8 @@ def test_the_command_on_a_card_has_the_settings_of_its_whole_training(path: Path
         "lessons": dataclasses.asdict(settings.lessons),
     }
     assert network.config == settings.policy
-    assert card["updates"] == 200
     assert card["training"] == json.loads(json.dumps(dataclasses.asdict(settings.training)))
     assert card["data"] == json.loads(json.dumps(data))
-    assert card["start"] is None
 
 
 def test_the_card_repeats_the_stored_bench_of_held_out_families() -> None:

@@ -127,11 +127,6 @@ _IMPROVER = (
     "unit_weights=None, device_weights=None), worth=1.1, max_idle=30), unlimited_evaluations_per_unit=1000)"
 )
 """Settings of the improver as the key of stored runs: edit it when a default that changes results changes."""
-_DECIDING = (
-    "MovesConfig(revision=0.25, region=(2, 40), whole_share=0.4, temperatures=(0.3, 1.0), costs=(1.0, 1.0, 1.0, 4.0, 8.0)), "
-    "BuildConfig(samples=8)"
-)
-"""Further settings of rows with a trained policy, which builds and revises schedules."""
 _CHANGES: Mapping[Variant, tuple[str, str]] = {
     "plain": ("", ""),
     "fine-tuned": ("fine_tuning_share=0.0", "fine_tuning_share=0.5"),
@@ -144,7 +139,6 @@ def fingerprint(row: Row, policy: Path | None) -> str:
     """Key of a stored run: a hash of the row's settings and of the policy's content, whatever its name."""
     settings = {key: value for key, value in asdict(row).items() if key not in ("seeds", "stage")}
     improver = "" if row.variant is None else _IMPROVER.replace(*_CHANGES[row.variant])
-    improver += "" if row.policy is None else _DECIDING
     text = json.dumps([settings, improver, "" if policy is None else sha256_of(policy)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
