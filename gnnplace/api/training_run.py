@@ -24,6 +24,7 @@ from gnnplace.files import read_json_lines
 from gnnplace.planners.gnn.search import trace_searches
 from gnnplace.planners.gnn.teaching import lessons_of
 from gnnplace.policy.checkpoint import load_policy, save_policy
+from gnnplace.policy.linear import begin_as_prior
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig, RunControl, TrainingTask, train_data_parallel
@@ -83,6 +84,8 @@ class TrainSettings:
             device_features=ablation != "no-device-features",
             message_passing=ablation != "no-message-passing",
         )
+        if measured is not None:
+            policy = dataclasses.replace(policy, decision_width=0, budget_features=False)
         return cls(training, dataclasses.replace(cls.problems, growth=growth), lessons, policy, measured=measured)
 
     @property
@@ -255,9 +258,13 @@ def _begin(files: RunFiles, settings: TrainSettings, policy: Path | None) -> Tra
     """Writes the state before the first update, unless the same run has begun already; gives its settings."""
     if policy is None:
         network = build_policy(settings.training.seed, settings.policy)
+        if settings.measured is not None:  # too few executions to learn everything
+            begin_as_prior(network)
     else:
         network, _ = load_policy(policy)
         training = dataclasses.replace(settings.training, imitation_share=0.0)  # the policy is trained already
+        if not network.decides:
+            training = dataclasses.replace(training, lesson_problems=0)
         settings = dataclasses.replace(settings, training=training)
         start = StartPolicy(policy.name, hashlib.sha256(policy.read_bytes()).hexdigest())
         settings = dataclasses.replace(settings, policy=network.config, start=start)

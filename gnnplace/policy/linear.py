@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gnnplace.policy.decisions import no_decisions
-from gnnplace.policy.network import PolicyInputs, PolicyParts
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork, PolicyParts
 from gnnplace.policy.pair_features import CONTEXT, PAIR
 from gnnplace.policy.pair_scores import HeadParts
 
@@ -21,6 +22,14 @@ PRIOR: Mapping[str, float] = {
 }
 """Weights by hand: an op with slack stays where it is; a critical one goes where the longest path, the transfers or the busiest
 device get shorter."""
+
+
+def begin_as_prior(network: PolicyNetwork) -> None:
+    """Makes the scores of moves those of `PRIOR`; the network learns from there on."""
+    names = PAIR._fields[: network.head.num_pair]
+    with torch.no_grad():
+        network.head.linear.weight.copy_(torch.tensor([[PRIOR.get(name, 0.0) for name in names]]))
+        network.head.score.weight.zero_()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,13 @@ from gnnplace.training.search_ppo import (
 )
 
 Row = Mapping[str, Any]
+_NO_SEARCH = {
+    **asdict(SearchPpoUpdate(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)),
+    "problem_s": 0.0,
+    "search_s": 0.0,
+    "learning_s": 0.0,
+}
+"""Numbers of an update without searches."""
 
 
 @dataclass(frozen=True)
@@ -149,14 +156,6 @@ def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: Da
     row = {"update": state.update, "learning_rate": rate, **means, "problems": all_facts}
     state.update += 1
     return row
-
-
-_NO_SEARCH = {
-    **asdict(SearchPpoUpdate(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)),
-    "problem_s": 0.0,
-    "search_s": 0.0,
-    "learning_s": 0.0,
-}
 
 
 def _teach(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gnnplace.env.process import PlacementProcess
+from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.classical import heft
@@ -115,6 +116,21 @@ def test_a_stage_ends_at_its_share_of_the_budget() -> None:
     with pytest.raises(ShareUsed):
         search.evaluate_to_learn(np.zeros((1, 6), dtype=np.int64), end_share=0.5)
     assert search.evaluations == 5
+
+
+def test_where_seconds_are_limited_a_single_device_is_evaluated_before_anything_is_built() -> None:
+    problem = random_layers(4)
+    for budget, evaluations in ((Budget(50), 1), (Budget(50, 600.0), 2)):
+        search = Search(problem, budget, "test", 0)
+        evaluate_starts(search, 1, np.random.default_rng(0))
+        assert search.evaluations == evaluations
+    single_s = problem.penalised_batch_s(problem.evaluator.evaluate_batch(problem.single_device_assignments[:1]))
+    assert search.history[0][-1] == single_s[0]
+
+
+def test_a_policy_without_weights_cannot_be_fine_tuned() -> None:
+    with pytest.raises(GnnplaceError, match="'prior' has no weights to train"):
+        plan(random_layers(4), Budget(50), 0, GnnConfig(policy="prior", fine_tuning_share=0.5))
 
 
 def test_the_planner_loads_the_policy_file_and_refuses_a_broken_one(tmp_path: Path) -> None:

@@ -34,15 +34,11 @@ def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimat
     until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
     found: dict[bytes, Estimated] = {}
     for schedule in schedules:
-        found[schedule.assignment.tobytes()] = estimate(search.problem, schedule)
+        estimate_s, peak_bytes = _estimated_s(search.problem, schedule), estimated_peak_bytes(search.problem, schedule)
+        found[schedule.assignment.tobytes()] = Estimated(schedule, estimate_s, peak_bytes)
         if search.wall_s > until_s:
             break
     return list(found.values())
-
-
-def estimate(problem: Problem, schedule: ListSchedule) -> Estimated:
-    """The estimates of a schedule."""
-    return Estimated(schedule, _estimated_s(problem, schedule), estimated_peak_bytes(problem, schedule))
 
 
 def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) -> list[Estimated]:

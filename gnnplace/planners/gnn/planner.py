@@ -12,7 +12,7 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.constructions import evaluate_starts, starts_within
 from gnnplace.planners.classical.list_schedule import ListSchedule
-from gnnplace.planners.gnn.builds import BuildConfig, policy_schedules
+from gnnplace.planners.gnn.builds import policy_schedules
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
@@ -22,6 +22,8 @@ from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.checkpoint import Policy, named_policy
 from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
+_LEAST_BUILDS = 8  # schedules that the policy builds, of which the best by their own estimates are evaluated first
+
 
 @dataclass(frozen=True)
 class GnnConfig:
@@ -29,8 +31,6 @@ class GnnConfig:
 
     max_starts: int = 100
     """Most placements built as starts; small budgets allow fewer (`starts_within`)."""
-    builds: BuildConfig = BuildConfig()
-    """Schedules that the policy builds as starts."""
     fine_tuning_share: float = 0.0
     """Share of the evaluations or seconds for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 %
     above the best known without, 4.6 % with 0.3, which takes more than twice the time."""
@@ -93,6 +93,8 @@ def plan(
     rng = np.random.default_rng(seed)
     count = starts_within(budget, config.max_starts)
     with Search(problem, budget, "gnn", seed) as search, one_thread():
+        if budget.seconds is not None:  # an answer, however short the time is
+            search.evaluate_batch(problem.single_device_assignments[:1])
         if problem.graph.num_ops > multilevel.more_ops_than:
             search_levels(search, rng, partial(_improve, network=network, config=config), multilevel)
         else:
@@ -104,9 +106,9 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy, config: 
     """Runs all stages, each from the best placement so far, until the budget ends."""
     inputs, built = policy_inputs(search.problem), iter(list[ListSchedule]())
     if isinstance(network, PolicyNetwork) and network.decides and search.problem.num_moves:
-        count = max(config.builds.samples, config.max_starts)
+        count = max(_LEAST_BUILDS, config.max_starts)
         # Constructions use the same random numbers as without a policy that builds.
-        built = policy_schedules(search.problem, inputs, network, count, rng.spawn(1)[0], config.builds)
+        built = policy_schedules(search.problem, inputs, network, count, rng.spawn(1)[0])
     starts = evaluate_starts(search, config.max_starts, rng, built)
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
