@@ -81,6 +81,9 @@ def write_relative(
     """Writes pair features, context features and the mask from those of `raw_amounts`."""
     pair, context, mask = out
     num_devices = raw.shape[1]
+    exclusive = np.empty(num_devices)  # share of the devices that cannot run beside one
+    for device in range(num_devices):
+        exclusive[device] = tables.excludes[device].sum() / num_devices
     for index in range(len(rows)):
         row, unit = rows[index], units[index]
         current = timing.assignment[row, tables.unit_ops[tables.unit_offsets[unit]]]
@@ -119,7 +122,7 @@ def write_relative(
             to[PAIR.fits] = memory_after <= 1.0
             to[PAIR.is_current] = is_current
             to[PAIR.slack_kept] = slack if is_current else 0.0
-            to[PAIR.exclusive] = tables.excludes[device].sum() / num_devices
+            to[PAIR.exclusive] = exclusive[device]
         context[index, CONTEXT.slack] = slack
         context[index, CONTEXT.share] = np.log1p(now[_RAW.time_s] / mean_s)
         context[index, CONTEXT.objective] = np.log1p(makespan_s / (mean_s * num_units))
