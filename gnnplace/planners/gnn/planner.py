@@ -104,8 +104,9 @@ def plan(
 
 def _improve(search: Search, rng: np.random.Generator, network: Policy, config: GnnConfig) -> None:
     """Runs all stages, each from the best placement so far, until the budget ends."""
-    inputs, built = policy_inputs(search.problem), iter(list[ListSchedule]())
+    inputs, built = None, iter(list[ListSchedule]())
     if isinstance(network, PolicyNetwork) and network.decides and search.problem.num_moves:
+        inputs = policy_inputs(search.problem)
         count = max(_LEAST_BUILDS, config.max_starts)
         # Constructions use the same random numbers as without a policy that builds.
         built = policy_schedules(search.problem, inputs, network, count, rng.spawn(1)[0])
@@ -113,7 +114,7 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy, config: 
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
         return
-    policy_search = PolicySearch(search, inputs, network, rng)
+    policy_search = PolicySearch(search, inputs or policy_inputs(search.problem), network, rng)
     if config.fine_tuning_share:
         end_share = min(1.0, search.used_share + config.fine_tuning_share)
         fine_tune(policy_search, end_share, config.fine_tuning, config.revisit)
