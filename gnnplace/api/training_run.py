@@ -57,12 +57,13 @@ class TrainSettings:
 
     training: DataParallelConfig = DataParallelConfig()
     problems: ProblemRanges = ProblemRanges()
-    lessons: ProblemRanges = LESSON_RANGES
     policy: PolicyConfig = PolicyConfig()
     start: StartPolicy | None = None
     """None: fresh weights from the seed."""
     measured: MeasuredModel | None = None
     """The model that is executed in place of simulated problems; None: `problems`."""
+    lessons: ProblemRanges = LESSON_RANGES
+    """Problems whose schedules the policy builds and revises."""
 
     @classmethod
     def of(
@@ -86,7 +87,9 @@ class TrainSettings:
         )
         if measured is not None:
             policy = dataclasses.replace(policy, decision_width=0, budget_features=False)
-        return cls(training, dataclasses.replace(cls.problems, growth=growth), lessons, policy, measured=measured)
+        return cls(
+            training, dataclasses.replace(cls.problems, growth=growth), policy, measured=measured, lessons=lessons
+        )
 
     @property
     def ablation(self) -> Ablation | None:

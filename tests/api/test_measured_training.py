@@ -33,7 +33,7 @@ from tests.problems import random_layers
 from tests.quick_measuring import measure_quickly
 
 SMALL = PolicyConfig(hidden=8, rounds=1, type_width=2)
-CLOCKS = {"problem_s", "search_s", "learning_s", "wall_s"}
+CLOCKS = {"problem_s", "search_s", "learning_s", "lesson_s", "wall_s"}
 
 
 class Remembering(Distorted):

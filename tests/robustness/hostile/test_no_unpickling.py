@@ -1,5 +1,6 @@
 """Nothing that gnnplace reads is unpickled, and arrays take no more memory than their files state."""
 
+import dataclasses
 import gzip
 import io
 import pickle
@@ -117,6 +118,6 @@ def test_small_archives_that_unpack_to_much_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_card_of_a_huge_policy_is_refused_before_memory_is_allocated() -> None:
-    sizes = {"hidden": 4096, "rounds": 512, "type_width": 8, "message_passing": True, "device_features": True}
+    sizes = dataclasses.asdict(PolicyConfig(hidden=4096, rounds=512))
     with pytest.raises(GnnplaceError, match="has the shape None"):
         restored_network(checked_config(sizes, "card"), {}, "card")
