@@ -77,7 +77,7 @@ def test_small_problems_end_when_no_move_is_new() -> None:
 
 def test_seconds_end_the_compiled_search() -> None:
     problem = problem_named("plain")
-    plan(problem, Budget(200), 0)  # compiles everything, which would take the seconds
+    plan(problem, Budget(5000), 0)  # compiles everything, also the walk, which would take the seconds
     found = plan(problem, Budget(None, 2.0), 0)
     assert [name for name, _ in found.stages] == ["starts", "revisit", "walk"]
     assert found.wall_s >= 2.0
