@@ -29,7 +29,6 @@ from models_zoo.networks.generated import (
     workflow,
 )
 from models_zoo.networks.generated.costs import Costs, communication_ratio, latency_ratio, unrelated
-from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES, sample_graph
 from models_zoo.networks.generated.structure import Structure, connected, level_widths
 
 SMALL_OPS = {
@@ -279,22 +278,6 @@ def test_separate_parts_are_joined_by_one_edge_each() -> None:
     assert {(0, 3), (1, 4)} < found
     assert len(found) == 5
     assert all(level[consumer] - level[producer] == 1 for producer, consumer in found)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), num_ops=st.integers(8, 500), family=st.sampled_from(sorted(SAMPLED_FAMILIES)))
-def test_a_sampled_graph_has_the_stated_number_of_ops_and_hangs_together(seed: int, num_ops: int, family: str) -> None:
-    graph = sample_graph(rng(seed), num_ops, [family])
-    assert graph.num_ops == pytest.approx(num_ops, rel=0.2) if family == "wavefront" else graph.num_ops == num_ops
-    assert components(graph) == 1
-    assert 0.05 * 0.99 <= communication_ratio(graph) <= 8.0 * 1.01
-
-
-def test_sampling_draws_from_all_families_and_repeats_with_the_seed() -> None:
-    names = {sample_graph(rng(seed), 20).name.partition("_20")[0] for seed in range(40)}
-    assert {name for name in names if "x" not in name} == {"layered", "series_parallel", "fork_join", "random_dag"}
-    assert {name.rsplit("_", 1)[0] for name in names if "x" in name} == {"wavefront"}
-    assert graph_to_json(sample_graph(rng(5), 50)) == graph_to_json(sample_graph(rng(5), 50))
 
 
 @pytest.mark.parametrize("method", ["levels", "ordered"])
