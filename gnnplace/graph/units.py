@@ -184,6 +184,21 @@ def grow_cluster(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def draw_region(
+    graph: UnitGraph, first: int, size: int, region: BoolArray, border: IntArray, rng: np.random.Generator
+) -> None:
+    """Marks in `region` `[U]` at most `size` units around the unit `first`: consecutive ones or, as often, connected ones.
+
+    Units are numbered in topological order. `border` `[U]` is scratch.
+    """
+    if rng.random() < 0.5:
+        region[:] = False
+        region[max(0, first - size // 2) : first + size - size // 2] = True
+    else:
+        grow_region(graph, first, size, region, border, rng)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def grow_region(
     graph: UnitGraph, first: int, size: int, region: BoolArray, border: IntArray, rng: np.random.Generator
 ) -> None:

@@ -21,6 +21,8 @@ from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 FORMAT = "gnnplace.policy/1"
 _EARLIER_VERSION = 2
 """Of features: without a budget and shared resources; its policies only score moves."""
+_FILES: Mapping[str, Path] = {"shipped": SHIPPED_POLICY, "builder": BUILDER_POLICY}
+_LINEAR: Mapping[str, Mapping[str, float]] = {"prior": PRIOR, "uniform": {}}
 Policy = PolicyNetwork | LinearPolicy
 """A policy of `gnn`: trained, or linear with weights by hand."""
 
@@ -78,16 +80,13 @@ def named_policy(policy: str | Path) -> Policy:
     Raises:
         InvalidPolicy: no policy has this name, or the file cannot be used.
     """
-    if policy == "shipped":
-        return load_policy(SHIPPED_POLICY)[0]
-    if policy == "builder":
-        return load_policy(BUILDER_POLICY)[0]
-    if policy in POLICIES:
-        return LinearPolicy(PRIOR if policy == "prior" else {})
-    if Path(policy).suffix != SHIPPED_POLICY.suffix:
+    if policy in _LINEAR:
+        return LinearPolicy(_LINEAR[str(policy)])
+    path = Path(_FILES.get(str(policy), policy))
+    if path.suffix != SHIPPED_POLICY.suffix:
         hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
         raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
-    return load_policy(Path(policy))[0]
+    return load_policy(path)[0]
 
 
 def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: str) -> PolicyNetwork:

@@ -63,7 +63,7 @@ def graph_features(problem: Problem, tables: UnitTables) -> GraphFeatures:
     mean_unit_s = max(float(mean_s.mean()), 1e-30)
     latency_s, s_per_byte = problem.topology.mean_transfer
     ends = problem.unit_edges
-    edge_bytes, edge_pairs = _edge_tensors(problem)
+    edge_bytes, edge_pairs = edge_tensors(problem)
     transfer_s = latency_s + edge_bytes * s_per_byte
     input_bytes = np.bincount(ends[1], weights=edge_bytes, minlength=problem.num_units)
     output_bytes = np.bincount(ends[0], weights=edge_bytes, minlength=problem.num_units)
@@ -126,7 +126,7 @@ def unplaced_features(features: GraphFeatures) -> tuple[Float32Array, Float32Arr
     return nodes[:, None, :], edges[:, None, :]
 
 
-def _edge_tensors(problem: Problem) -> tuple[FloatArray, IntArray]:
+def edge_tensors(problem: Problem) -> tuple[FloatArray, IntArray]:
     """Bytes `[E]` between the units of each of `problem.unit_edges`, and the ops `[2, E]` of the heaviest tensor."""
     sources, targets = problem.graph.edges
     size = problem.graph.tensor_bytes[problem.graph.consumer_tensor].astype(np.float64)

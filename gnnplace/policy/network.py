@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +119,7 @@ class PolicyInputs:
     devices: Tensor  # [D, F]
 
 
+@lru_cache(maxsize=2)  # starts and search of one problem need the same
 def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
     """The static inputs of a problem; messages pass through DGL where it is installed, else through plain torch."""
     tables = unit_tables(problem)

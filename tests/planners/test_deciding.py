@@ -53,7 +53,7 @@ def test_with_all_devices_given_the_schedule_is_that_of_the_list_scheduler(name:
     problem = PROBLEMS[name]()
     tables, rng = decision_tables(problem), np.random.default_rng(0)
     devices = np.array([rng.choice(np.flatnonzero(row)) for row in problem.action_mask])
-    reference = no_reference(problem, tables)
+    reference = no_reference(tables)
     reference.devices[:], reference.free[:] = devices, False
     untraced = empty_trace(0, problem.topology.num_devices)
     found = decide(tables, reference, parts_for(problem), SAMPLED, untraced, rng)
@@ -72,7 +72,7 @@ def referenced(problem: Problem, devices: np.ndarray) -> Reference:
     pair, _, _ = pair_features(
         inputs.features, inputs.tables, timing, np.zeros_like(units), units, problem.topology.memory_bytes
     )
-    reference = no_reference(problem, decision_tables(problem))
+    reference = no_reference(decision_tables(problem))
     write_reference(reference, problem.unit_of_op, devices, timing, pair)
     return reference
 
@@ -102,7 +102,7 @@ def test_units_that_are_not_free_keep_their_devices_and_the_others_see_the_compl
 def test_temperature_zero_takes_the_highest_score_and_a_teacher_overrides_it() -> None:
     problem = random_layers(4)
     tables, parts, rng = decision_tables(problem), parts_for(problem), np.random.default_rng(0)
-    reference, untraced = no_reference(problem, tables), empty_trace(0, problem.topology.num_devices)
+    reference, untraced = no_reference(tables), empty_trace(0, problem.topology.num_devices)
     greedy = [decide(tables, reference, parts, Choice(0.0, 0.0, NO_TEACHER), untraced, rng).devices for _ in range(2)]
     assert (greedy[0] == greedy[1]).all()
     teacher = np.where(np.arange(problem.num_units) % 2 == 0, 1, -1)
@@ -114,7 +114,7 @@ def test_a_device_without_room_is_no_option_while_another_has_room() -> None:
     graph = OpGraph.build("weights", [Op(f"o{index}", memory_bytes=10) for index in range(4)])
     problem = problem_of(graph, full_mesh(2, memory_bytes=25), np.ones((4, 2)))
     tables, parts, rng = decision_tables(problem), parts_for(problem), np.random.default_rng(0)
-    reference, untraced = no_reference(problem, tables), empty_trace(0, 2)
+    reference, untraced = no_reference(tables), empty_trace(0, 2)
     for _ in range(30):
         devices = decide(tables, reference, parts, SAMPLED, untraced, rng).devices
         assert devices.sum() == 2
@@ -122,9 +122,8 @@ def test_a_device_without_room_is_no_option_while_another_has_room() -> None:
 
 def test_the_policy_builds_a_greedy_schedule_and_samples_and_fewer_where_problems_are_large() -> None:
     problem = random_layers(2)
-    inputs = policy_inputs(problem)
-    built = list(policy_schedules(problem, inputs, NETWORK, 6, np.random.default_rng(0)))
-    again = list(policy_schedules(problem, inputs, NETWORK, 6, np.random.default_rng(1)))
+    built = list(policy_schedules(problem, NETWORK, 6, np.random.default_rng(0)))
+    again = list(policy_schedules(problem, NETWORK, 6, np.random.default_rng(1)))
     assert len(built) == 6
     assert (built[0].assignment == again[0].assignment).all()
     assert any((one.assignment != other.assignment).any() for one, other in zip(built[1:], again[1:], strict=True))

@@ -11,7 +11,7 @@ from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import decision_tables, no_reference
 from gnnplace.policy.features import unplaced_features
-from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.policy.network import PolicyNetwork, policy_inputs
 
 MOST_SAMPLES = 12
 """Samples of which the best counts, at most, when the policy is trained."""
@@ -19,16 +19,16 @@ _MOST_PAIRS = 2_000_000  # units times devices of all schedules together; a pair
 
 
 def sample_budget(samples: float) -> float:
-    """The feature of a decision where the best of so many samples counts: 0 for one, 1 for `MOST_SAMPLES` and more."""
+    """The budget as a feature of a decision: 0 if a single sample counts, 1 if the best of `MOST_SAMPLES` or more counts."""
     return math.log(min(max(1.0, samples), MOST_SAMPLES)) / math.log(MOST_SAMPLES)
 
 
 def policy_schedules(
-    problem: Problem, inputs: PolicyInputs, policy: PolicyNetwork, count: int, rng: np.random.Generator
+    problem: Problem, policy: PolicyNetwork, count: int, rng: np.random.Generator
 ) -> Iterator[ListSchedule]:
     """At most `count` schedules, fewer on large problems: the one of the highest scores, then samples."""
-    tables = decision_tables(problem)
-    reference, untraced = no_reference(problem, tables), empty_trace(0, problem.topology.num_devices)
+    inputs, tables = policy_inputs(problem), decision_tables(problem)
+    reference, untraced = no_reference(tables), empty_trace(0, problem.topology.num_devices)
     nodes, edges = (torch.from_numpy(array) for array in unplaced_features(inputs.features))
     with torch.no_grad():
         parts = policy.parts(inputs, nodes, edges).decisions

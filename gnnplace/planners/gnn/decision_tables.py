@@ -8,8 +8,9 @@ from numba import njit
 from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray, csr
 from gnnplace.env.timing import Timing
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs
+from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, rank_order
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
+from gnnplace.policy.features import edge_tensors
 from gnnplace.policy.pair_features import PAIR
 
 
@@ -44,6 +45,7 @@ class DecisionTables(NamedTuple):
     work: Work
     machine: Machine
     mean_s: FloatArray  # [N]
+    tail_s: FloatArray  # [N] mean seconds of the longest path from the end of each op
     unit_s: FloatArray  # [U, D]
     producers: Neighbours
     consumers: Neighbours
@@ -69,15 +71,14 @@ def decision_tables(problem: Problem) -> DecisionTables:
     """The tables of a problem; transfers wait for each other on their channels, and live tensors count where memory is limited."""
     graph, topology, units = problem.graph, problem.topology, problem.num_units
     mean_s, edge_s = mean_costs(problem)
-    rank = graph.upward_rank(mean_s, edge_s)
-    order = graph.topological_order
     total_bytes = graph.total_weight_bytes + graph.tensor_bytes.sum()
     is_limited = bool((topology.memory_bytes < total_bytes).any())
     return DecisionTables(
-        order=order[np.argsort(-rank[order], kind="stable")],
+        order=rank_order(problem),
         work=list_work(problem, connected_mask(problem)),
         machine=list_machine(topology, 1.0, 1.0, channels=True, live=is_limited),
         mean_s=mean_s,
+        tail_s=np.maximum(0.0, graph.upward_rank(mean_s, edge_s) - mean_s),
         unit_s=problem.unit_time_s,
         **_neighbours(problem),
         size=np.bincount(problem.unit_of_op, minlength=units).astype(np.float64),
@@ -88,18 +89,12 @@ def decision_tables(problem: Problem) -> DecisionTables:
 
 
 def _neighbours(problem: Problem) -> dict[str, Neighbours]:
-    graph, units = problem.graph, problem.num_units
-    source, target = (problem.unit_of_op[ends] for ends in graph.edges)
-    across = source != target
-    key = source[across] * units + target[across]
-    num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)[across]
-    pairs, edge = np.unique(key, return_inverse=True)
-    edge_bytes = np.bincount(edge, num_bytes, len(pairs)).astype(np.float64)
-    producer, consumer = pairs // units, pairs % units
+    edge_bytes, _ = edge_tensors(problem)
+    producer, consumer = problem.unit_edges
 
     def listed(by: IntArray, others: IntArray) -> Neighbours:
-        offsets, edges = csr(by, np.arange(len(by)), units)
-        return Neighbours(offsets, others[edges].astype(np.int64), edge_bytes[edges])
+        offsets, edges = csr(by, np.arange(len(by)), problem.num_units)
+        return Neighbours(offsets, others[edges], edge_bytes[edges])
 
     return {"producers": listed(consumer, producer), "consumers": listed(producer, consumer)}
 
@@ -122,15 +117,13 @@ def _scales(problem: Problem, mean_s: FloatArray, edge_s: FloatArray) -> Scales:
     )
 
 
-def no_reference(problem: Problem, tables: DecisionTables) -> Reference:
+def no_reference(tables: DecisionTables) -> Reference:
     """The static estimates with which a schedule is built from nothing."""
-    graph, units, devices = problem.graph, problem.num_units, problem.topology.num_devices
-    edge_s = mean_costs(problem)[1]
-    rank = graph.upward_rank(tables.mean_s, edge_s)
-    span_s = max(float(rank.max(initial=0.0)), tables.scales.even_load_s)
+    units, devices = tables.unit_s.shape
+    longest_s = float((tables.tail_s + tables.mean_s).max(initial=0.0))
     return Reference(
-        np.full(units, -1), np.ones(units, dtype=np.bool_), np.maximum(0.0, rank - tables.mean_s), np.zeros(units),
-        np.zeros(devices), np.array([span_s]), np.zeros((units, devices, len(PAIR)), dtype=np.float32),
+        np.full(units, -1), np.ones(units, dtype=np.bool_), tables.tail_s.copy(), np.zeros(units), np.zeros(devices),
+        np.array([max(longest_s, tables.scales.even_load_s)]), np.zeros((units, devices, len(PAIR)), dtype=np.float32),
     )  # fmt: skip
 
 

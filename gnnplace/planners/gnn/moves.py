@@ -13,7 +13,7 @@ from numba.typed import Dict
 from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.graph.units import UnitGraph, first_above, grow_cluster, grow_region
+from gnnplace.graph.units import UnitGraph, draw_region, first_above, grow_cluster
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.gnn.deciding import Choice, Decider, decide
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair, drawn_index
@@ -300,11 +300,7 @@ def _revise(now: Now, border: IntArray, moved: IntArray, rng: np.random.Generato
         total, first = by_unit.sum(), int(rng.random() * len(free))
         if total > 0.0 and rng.random() < 0.5:
             first, _ = drawn_index(by_unit, rng.random() * total)
-        if rng.random() < 0.5:  # units are numbered in topological order
-            free[:] = False
-            free[max(0, first - size // 2) : first + size - size // 2] = True
-        else:
-            grow_region(now.tables.graph, first, size, free, border, rng)
+        draw_region(now.tables.graph, first, size, free, border, rng)
     decided = decide(decider.tables, decider.reference, decider.parts, choice, decider.untraced, rng)
     moved[:] = decided.devices
 

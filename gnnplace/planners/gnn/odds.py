@@ -104,7 +104,7 @@ class MoveOdds:
     def decision_arrays(self) -> tuple[DecisionTables, Reference]:
         """Tables of the problem, and the reference that `update` writes."""
         tables = decision_tables(self._problem)
-        return tables, no_reference(self._problem, tables)
+        return tables, no_reference(tables)
 
     def update(self, devices: IntArray, timing: Timing, evaluations_left: float = np.inf) -> None:
         """Scores a placement with the units' devices `[U]`, whose schedule is the first of `timing`."""

@@ -1,6 +1,7 @@
 """The improver: the best of several starts, a search that the policy guides, then a compiled one; training on request."""
 
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -93,8 +94,6 @@ def plan(
     rng = np.random.default_rng(seed)
     count = starts_within(budget, config.max_starts)
     with Search(problem, budget, "gnn", seed) as search, one_thread():
-        if budget.seconds is not None:  # an answer, however short the time is
-            search.evaluate_batch(problem.single_device_assignments[:1])
         if problem.graph.num_ops > multilevel.more_ops_than:
             search_levels(search, rng, partial(_improve, network=network, config=config), multilevel)
         else:
@@ -104,17 +103,15 @@ def plan(
 
 def _improve(search: Search, rng: np.random.Generator, network: Policy, config: GnnConfig) -> None:
     """Runs all stages, each from the best placement so far, until the budget ends."""
-    inputs, built = None, iter(list[ListSchedule]())
+    built: Iterable[ListSchedule] = ()
     if isinstance(network, PolicyNetwork) and network.decides and search.problem.num_moves:
-        inputs = policy_inputs(search.problem)
-        count = max(_LEAST_BUILDS, config.max_starts)
         # Constructions use the same random numbers as without a policy that builds.
-        built = policy_schedules(search.problem, inputs, network, count, rng.spawn(1)[0])
+        built = policy_schedules(search.problem, network, max(_LEAST_BUILDS, config.max_starts), rng.spawn(1)[0])
     starts = evaluate_starts(search, config.max_starts, rng, built)
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
         return
-    policy_search = PolicySearch(search, inputs or policy_inputs(search.problem), network, rng)
+    policy_search = PolicySearch(search, policy_inputs(search.problem), network, rng)
     if config.fine_tuning_share:
         end_share = min(1.0, search.used_share + config.fine_tuning_share)
         fine_tune(policy_search, end_share, config.fine_tuning, config.revisit)

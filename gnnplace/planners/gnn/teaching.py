@@ -8,7 +8,7 @@ import torch
 from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
 from gnnplace.evaluation import Problem
-from gnnplace.graph.units import grow_region
+from gnnplace.graph.units import draw_region
 from gnnplace.local_search import WalkRequest
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.builds import MOST_SAMPLES, sample_budget
@@ -31,15 +31,14 @@ class TeachingConfig:
     """Schedules of a group that are built from nothing."""
     best_of: tuple[int, ...] = (1, 4, MOST_SAMPLES)
     """Equally likely numbers of samples of which the best counts; the policy sees the number."""
-    revised_whole: int = 3
-    """Placements of which all units are decided anew: the best that was built, an annealed one, and the best revision so far."""
     revised_in_part: int = 3
-    """Annealed placements of which a region is decided anew; only what improves them counts."""
+    """Annealed placements of which a region is decided anew; only what improves them counts. All units are decided anew of three
+    others: the best that was built, an annealed one, and the best of that first revision."""
     revision_samples: int = 12
     region: tuple[int, int] = (2, 40)
     """Fewest and most units that are decided anew."""
     walked: tuple[int, int] = (20, 600)
-    """Evaluations of annealing before a placement is revised in part, so that many are near good ones."""
+    """Fewest and most evaluations of annealing before a placement is revised; uniform in the logarithm."""
     ent_coef: float = 0.005
     imitated_evaluations: int = 1500
     """Evaluations of annealing that lead to a placement to imitate."""
@@ -83,30 +82,47 @@ class _Groups:
 
     def practice(self) -> list[Lesson]:
         """Builds a group from nothing and revises some placements; where nothing differs there is no lesson."""
-        problem, rng, config = self.problem, self.rng, self.config
-        fresh = no_reference(problem, self._tables)
-        built, gains = self._group(fresh, self._encoded(None), config.samples, int(rng.choice(config.best_of)))
-        best, best_gain = built[gains.argmax()], float(gains.max())
-        for turn in range(config.revised_whole + config.revised_in_part):
-            is_whole, devices, gain = turn < config.revised_whole, best, best_gain
-            if turn % 2 == 1:
-                chosen = int(rng.integers(len(built)))
-                devices, gain = built[chosen], float(gains[chosen])
-            seconds = float(np.exp(-gain))
-            if seconds >= problem.worst_case_s:
-                continue
-            if turn > 0 and not (is_whole and turn == 2):
-                devices, seconds = self._walked(devices, seconds, config.walked)
-            reference, encoded = self._referenced(devices)
-            best_of = int(rng.choice(config.best_of[:2]))
-            if is_whole:
-                revised, values = self._group(reference, encoded, config.revision_samples, best_of)
-                if turn == 0 and values.max() > best_gain:
-                    best, best_gain = revised[values.argmax()], float(values.max())
-            else:
-                reference.free[:] = self._region()
-                self._group(reference, encoded, config.revision_samples, best_of, improves=seconds)
+        rng, config = self.rng, self.config
+        built, gains = self._group(
+            no_reference(self._tables), self._encoded(None), config.samples, int(rng.choice(config.best_of))
+        )
+        best = built[gains.argmax()], float(gains.max())
+        best = self._revised_whole(*best)
+        self._revised_whole(*self._annealed(*self._any_of(built, gains)))
+        self._revised_whole(*best)
+        for turn in range(config.revised_in_part):
+            self._revise_in_part(*self._annealed(*(best if turn % 2 else self._any_of(built, gains))))
         return self._lesson()
+
+    def _any_of(self, built: IntArray, gains: FloatArray) -> tuple[IntArray, float]:
+        chosen = int(self.rng.integers(len(built)))
+        return built[chosen], float(gains[chosen])
+
+    def _annealed(self, devices: IntArray, gain: float) -> tuple[IntArray, float]:
+        """The placement `[U]` after a walk of random length, so that many are near good ones; as it is where it does not fit."""
+        if not self._fits(gain):
+            return devices, gain
+        found, seconds = self._walked(devices, float(np.exp(-gain)), self.config.walked)
+        return found, -float(np.log(seconds))
+
+    def _fits(self, gain: float) -> bool:
+        return float(np.exp(-gain)) < self.problem.worst_case_s
+
+    def _revised_whole(self, devices: IntArray, gain: float) -> tuple[IntArray, float]:
+        """The best of a group in which all units of a placement `[U]` are decided anew, or the placement itself."""
+        if not self._fits(gain):
+            return devices, gain
+        best_of = int(self.rng.choice(self.config.best_of[:2]))
+        revised, gains = self._group(*self._referenced(devices), self.config.revision_samples, best_of)
+        return (revised[gains.argmax()], float(gains.max())) if gains.max() > gain else (devices, gain)
+
+    def _revise_in_part(self, devices: IntArray, gain: float) -> None:
+        """A group in which a region of a placement `[U]` is decided anew."""
+        if self._fits(gain):
+            reference, encoded = self._referenced(devices)
+            reference.free[:] = self._region()
+            best_of = int(self.rng.choice(self.config.best_of[:2]))
+            self._group(reference, encoded, self.config.revision_samples, best_of, improves=float(np.exp(-gain)))
 
     def imitation(self, training: TrainingProblem) -> list[Lesson]:
         """An annealed placement, built from nothing and revised from a damaged one; and the moves that improve three others."""
@@ -117,7 +133,7 @@ class _Groups:
         other = np.array([rng.choice(np.flatnonzero(row)) for row in problem.action_mask])
         damaged = np.where(rng.random(problem.num_units) < rng.uniform(0.1, 0.6), other, target)
         for reference, encoded in (
-            (no_reference(problem, self._tables), self._encoded(None)),
+            (no_reference(self._tables), self._encoded(None)),
             self._referenced(damaged),
         ):
             trace = empty_trace(problem.num_units, problem.topology.num_devices)
@@ -138,7 +154,7 @@ class _Groups:
     ) -> tuple[IntArray, FloatArray]:
         """Samples `[G, U]` and their gains `[G]`, negative logarithms of seconds, and notes the decisions with their advantages.
 
-        With `improves` only what is below so many seconds counts.
+        With `improves`, only samples that take fewer seconds than that have a gain.
         """
         problem = self.problem
         trace = empty_trace(samples * int(reference.free.sum()), problem.topology.num_devices)
@@ -190,7 +206,7 @@ class _Groups:
 
     def _referenced(self, devices: IntArray) -> tuple[Reference, DecisionParts]:
         """The placement `[U]` as a reference in which all units are free, and the policy for it."""
-        timing, reference = self._scheduled(devices), no_reference(self.problem, self._tables)
+        timing, reference = self._scheduled(devices), no_reference(self._tables)
         pair, _, _ = self._pair_features(timing, 0.0)
         write_reference(reference, self.problem.unit_of_op, devices, timing, pair)
         return reference, self._encoded(timing)
@@ -210,14 +226,11 @@ class _Groups:
         return self.problem.unit_devices(walk.best), walk.best_s
 
     def _region(self) -> BoolArray:
-        """`[U]` true for units to decide anew: consecutive in topological order, or connected."""
+        """`[U]` true for units to decide anew."""
         units, rng = self.problem.num_units, self.rng
         size = int(np.exp(rng.uniform(*np.log(self.config.region))))
         first, free = int(rng.integers(units)), np.zeros(units, dtype=np.bool_)
-        if rng.random() < 0.5:
-            free[max(0, first - size // 2) : first + size - size // 2] = True
-        else:
-            grow_region(self.problem.unit_graph, first, size, free, np.zeros(units, dtype=np.int64), rng)
+        draw_region(self.problem.unit_graph, first, size, free, np.zeros(units, dtype=np.int64), rng)
         return free
 
     def _improving_moves(self, placements: list[IntArray]) -> list[Lesson]:
