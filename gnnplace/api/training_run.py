@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import GnnplaceError, ProcessLost
 from gnnplace.files import read_json_lines
 from gnnplace.planners.gnn.search import trace_searches
-from gnnplace.planners.gnn.teaching import lessons_of
+from gnnplace.planners.gnn.teaching import TeachingConfig, lessons_of
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.linear import begin_as_prior
 from gnnplace.policy.network import PolicyConfig, build_policy
@@ -64,6 +65,8 @@ class TrainSettings:
     """The model that is executed in place of simulated problems; None: `problems`."""
     lessons: ProblemRanges = LESSON_RANGES
     """Problems whose schedules the policy builds and revises."""
+    teaching: TeachingConfig = TeachingConfig()
+    """Amount and kind of lessons from each of them."""
 
     @classmethod
     def of(
@@ -311,7 +314,7 @@ def _trained(
         sampled if incumbent is None else incumbent.problem,
         trace_searches,
         None if settings.training.lesson_problems == 0 else SampledProblems(settings.training.seed, settings.lessons),
-        lessons_of,
+        partial(lessons_of, config=settings.teaching),
     )
     of_updates = settings.training.ppo.num_updates
     with metrics_log(files.metrics, read_state(files.state).update) as write_row:
@@ -349,6 +352,7 @@ def _card(files: RunFiles, settings: TrainSettings, state: RunState) -> dict[str
         f"{amount} --seed {training.seed}{start}{without}",
         "seed": training.seed,
         "training": dataclasses.asdict(training),
+        "teaching": dataclasses.asdict(settings.teaching),
         "start": dataclasses.asdict(settings.start) if settings.start else None,
         "updates": state.update,
         "wall_s": state.wall_s,

@@ -70,10 +70,10 @@ class TrainingTask:
     """Searches of `evaluations` evaluations, one per seed: `(network, inputs, problem, evaluations, seeds)`."""
     lesson_problems: Callable[[int], TrainingProblem] | None = None
     """A problem for lessons by its number; None: there are no lessons."""
-    lessons: Callable[[PolicyNetwork, PolicyInputs, TrainingProblem, np.random.Generator, bool], list[Lesson]] = (
-        lambda *arguments: []
-    )
-    """Lessons from one problem: `(network, inputs, problem, rng, imitates)`."""
+    lessons: (
+        Callable[[PolicyNetwork, PolicyInputs, TrainingProblem, np.random.Generator, bool], list[Lesson]] | None
+    ) = None
+    """Lessons from one problem: `(network, inputs, problem, rng, imitates)`; needed with `lesson_problems`."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ def _teach(
     """The steps over lessons of this update; gives the means of their statistics."""
     if task.lesson_problems is None:
         return LessonUpdate(0.0, 0.0)
+    assert task.lessons is not None
     found = []
     for step in range(config.lesson_steps):
         first = ((state.update * config.lesson_steps + step) * group.size + group.rank) * config.lesson_problems

@@ -64,6 +64,7 @@ def test_the_command_on_a_card_has_the_settings_of_its_whole_training(path: Path
     }
     assert network.config == settings.policy
     assert card["training"] == json.loads(json.dumps(dataclasses.asdict(settings.training)))
+    assert card["teaching"] == json.loads(json.dumps(dataclasses.asdict(settings.teaching)))
     assert card["data"] == json.loads(json.dumps(data))
 
 
