@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -184,6 +185,7 @@ class PerTypeCost:
         return float(np.exp(self.spread * rng.normal()))
 
 
+@cache
 def op_class(op_type: str) -> OpClass:
     """Class of ops whose kernels attain similar rates, such as `convolution` for `QLinearConv`."""
     lower = op_type.lower()

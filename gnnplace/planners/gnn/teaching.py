@@ -29,7 +29,7 @@ class TeachingConfig:
 
     samples: int = 16
     """Schedules of a group that are built from nothing."""
-    best_of: tuple[int, ...] = (1, 4, MOST_SAMPLES)
+    best_of: tuple[int, ...] = (2, 4, MOST_SAMPLES)
     """Equally likely numbers of samples of which the best counts; the policy sees the number."""
     revised_in_part: int = 3
     """Annealed placements of which a region is decided anew; only what improves them counts. All units are decided anew of three
@@ -39,7 +39,7 @@ class TeachingConfig:
     """Fewest and most units that are decided anew."""
     walked: tuple[int, int] = (20, 600)
     """Fewest and most evaluations of annealing before a placement is revised; uniform in the logarithm."""
-    ent_coef: float = 0.005
+    ent_coef: float = 0.012
     imitated_evaluations: int = 1500
     """Evaluations of annealing that lead to a placement to imitate."""
     most_moves: int = 1200
