@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -108,6 +108,9 @@ class ScheduleEstimator(Protocol):
     def over_groups(self, coarsening: Coarsening) -> SimulatedEvaluator:
         """The evaluator of placements of op groups, which still simulates op by op."""
 
+    def over_ops(self, problem: Problem) -> SingleOps:
+        """The problem of the same units over single ops; the problem has this estimator's graph."""
+
 
 @runtime_checkable
 class Compilable(Protocol):
@@ -164,6 +167,11 @@ class Problem:
             coarsening.graph, self.topology, coarsening.total(self.op_time_s), simulated, simulated, self.objective,
             grouped=True,
         )  # fmt: skip
+
+    @cached_property
+    def over_ops(self) -> SingleOps:
+        """The same choice over the ops that the evaluator simulates, at the first shape; the problem itself where ops are no groups."""
+        return self.estimator.over_ops(self)
 
     @property
     def simulated(self) -> Problem:
@@ -317,3 +325,10 @@ class Problem:
         """Seconds that put a placement above every feasible one."""
         seconds, total_bytes = self.penalty
         return (1.0 + shortfall_bytes / total_bytes) * seconds
+
+
+class SingleOps(NamedTuple):
+    """A problem over single ops with the units of a problem over groups of them."""
+
+    problem: Problem
+    group_of_op: IntArray  # [N] op of the problem over groups

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Problem, SimulatedEvaluator
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Problem, SimulatedEvaluator, SingleOps
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.local_search import LocalSearch, Proposals, Walk, WalkRequest
 from gnnplace.objectives import DimsObjective
@@ -67,6 +67,10 @@ class SeveralSimulators:
     def local_search(self, problem: Problem) -> LocalSearch:
         """Random moves of the problem's units; see `ScheduleEstimator`."""
         return _SeveralWalker(problem, self, self.members[0].local_search(problem))
+
+    def over_ops(self, problem: Problem) -> SingleOps:
+        """The problem of the same units over single ops at the first shape; see `ScheduleEstimator`."""
+        return self.members[0].over_ops(problem)
 
     def over_groups(self, coarsening: Coarsening) -> SeveralSimulators:
         """The evaluator of groups of these ops; see `ScheduleEstimator`."""

@@ -17,7 +17,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph, InvalidPlacement
-from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Problem
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Problem, SingleOps
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.local_search import CompiledSimulator, LocalSearch
@@ -159,6 +159,10 @@ class Simulator:
         whole = compiled_run(minimised, self._default_tables, unit_of_op, with_schedule=False)
         return CompiledSimulator(run_units, whole, schedule_units, schedule, len(schedule.record.link))
 
+    def over_ops(self, problem: Problem) -> SingleOps:
+        """The problem itself; see `ScheduleEstimator`."""
+        return SingleOps(problem, np.arange(self.graph.num_ops))
+
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these ops; see `ScheduleEstimator`."""
         return GroupedSimulator(coarsening, self, self.of_groups(coarsening))
@@ -260,6 +264,15 @@ class GroupedSimulator:
     def compiled(self, problem: Problem) -> CompiledSimulator | None:
         """The engine for compiled loops; see `Compilable`."""
         return self.whole.compiled_over(problem, self.groups, self.coarsening.expand(problem.unit_of_op))
+
+    def over_ops(self, problem: Problem) -> SingleOps:
+        """The problem of the same units over single ops; see `ScheduleEstimator`."""
+        whole, coarsening = self.whole, self.coarsening
+        units = coarsening.expand(problem.unit_of_op)
+        single = Problem(
+            whole.graph, whole.topology, whole.op_time_s, whole, whole, problem.objective, clusters=units
+        )
+        return SingleOps(single, coarsening.group_of_op)
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these groups; see `ScheduleEstimator`."""

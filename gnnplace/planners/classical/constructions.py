@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.planners.classical.estimates import best_estimated, missing_bytes, one_by_one
+from gnnplace.evaluation import Problem
+from gnnplace.planners.classical.estimates import best_estimated, missing_bytes
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
@@ -18,9 +19,8 @@ from gnnplace.planners.search import BudgetExhausted, Search, Seen
 from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
-_FIRST = 3  # schedules with channels before all others
-_BEFORE_OTHERS = 3  # constructions before the first schedule from elsewhere
-_LEAST_BUILDS = 16  # list schedules of each kind, of which the best are evaluated
+_LEAST_BUILDS = 16  # list schedules of each kind
+_PAIRS_BUILT = 500_000  # single ops times devices of all list schedules of one kind; a pair takes about half a microsecond
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
 _PACKED_STARTS_SHARE = 0.6  # of many starts, where memory is tight
@@ -77,20 +77,16 @@ def best_start(search: Search) -> Start:
 def evaluate_starts(
     search: Search, count: int, rng: np.random.Generator, others: Iterable[ListSchedule] = ()
 ) -> Starts:
-    """Evaluates at most `count` constructions, at least one: single devices, HEFT, list schedules, segments, whole layers.
+    """Evaluates at most `count` constructions, at least one: those that `best_estimated` puts first.
 
-    The schedules in `others` take turns with them, in the order of their own estimates.
-
-    Single devices and list schedules, with noise or without, come in the order of their own estimates; half of the schedules model
-    the occupancy of channels. Where memory is tight, packed schedules come first.
+    Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
+    which model the occupancy of channels, segments, and single devices. Where memory is tight, packed schedules come first.
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
-    candidates: Iterator[IntArray] = _constructions(search, heft.assignment, count, rng)
-    if built := best_estimated(search, others):
-        candidates = _in_turn(built, candidates)
+    candidates = best_estimated(search, _constructions(search.problem, heft, others, count, rng))
     if is_tight:
         candidates = chain(packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng), candidates)
     seen = Seen()
@@ -100,38 +96,37 @@ def evaluate_starts(
     return Starts(assignments[order], seconds[order], is_tight)
 
 
-def _constructions(search: Search, heft: IntArray, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """The best list schedules, then single devices, HEFT and whole layers, then segments and more list schedules in turn."""
-    problem, schedules = search.problem, _ranked(search, count, rng)
-    yield from schedules[:_FIRST]
-    yield heft
-    rest = iter(schedules[_FIRST:])
-    yield from islice(rest, count // 2)
-    yield from problem.single_device_assignments
+def _constructions(
+    problem: Problem, heft: ListSchedule, others: Iterable[ListSchedule], count: int, rng: np.random.Generator
+) -> Iterator[IntArray]:
+    """Candidates `[N]` of all kinds in turn."""
+    builds = max(_LEAST_BUILDS, count // 2)
+    turns = range(1 + count // 50)
+    yield heft.assignment
     if (problem.graph.stages >= 0).any():
         yield expert_assignment(problem)
-    segments = chain.from_iterable(segment_assignments(problem, rng, turn) for turn in range(1 + count // 50))
-    for pair in zip_longest(rest, segments):
-        yield from (each for each in pair if each is not None)
+    kinds = (
+        (each.assignment for each in others),
+        *(_schedules(problem, channels, builds, rng) for channels in (True, False)),
+        *(_schedules_of_ops(problem, channels, builds, rng) for channels in (True, False)),
+        chain.from_iterable(segment_assignments(problem, rng, turn) for turn in turns),
+        iter(problem.single_device_assignments),
+    )
+    yield from (each for row in zip_longest(*kinds) for each in row if each is not None)
 
 
-def _in_turn(others: list[IntArray], constructions: Iterator[IntArray]) -> Iterator[IntArray]:
-    """A few constructions, then one of `others` and a construction in turn."""
-    yield from islice(constructions, _BEFORE_OTHERS)
-    for pair in zip_longest(others, constructions):
-        yield from (each for each in pair if each is not None)
+def _schedules(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """List schedules `[N]`, with noise or without."""
+    shares = held_shares(problem)
+    options = chain(plain_options(shares[::2], (channels,)), noisy_options(problem, rng, shares, (channels,)))
+    return (list_schedule(problem, each).assignment for each in islice(options, builds))
 
 
-def _ranked(search: Search, count: int, rng: np.random.Generator) -> list[IntArray]:
-    """Single devices and list schedules by their estimates, in turn with and without channels after the first ones."""
-    problem, shares = search.problem, held_shares(search.problem)
-    builds = max(_LEAST_BUILDS, count)
-    singles = [one_by_one(problem, assignment) for assignment in problem.single_device_assignments]
-    kinds = []
-    for channels, others in (((True,), singles), ((False,), [])):
-        options = chain(plain_options(shares[::2], channels), noisy_options(problem, rng, shares, channels))
-        schedules = (list_schedule(problem, each) for each in islice(options, builds))
-        kinds.append(best_estimated(search, chain(others, schedules)))
-    with_channels, without = kinds
-    in_turn = zip_longest(without, with_channels[_FIRST:])
-    return [*with_channels[:_FIRST], *(each for pair in in_turn for each in pair if each is not None)]
+def _schedules_of_ops(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """List schedules of the ops in groups, as assignments `[N]` of the groups; fewer on large graphs."""
+    single, group_of_op = problem.over_ops
+    if single is problem:
+        return iter(())
+    first_op = np.unique(group_of_op, return_index=True)[1]
+    builds = min(builds, _PAIRS_BUILT // max(1, single.op_time_s.size))
+    return (each[first_op] for each in _schedules(single, channels, builds, rng))

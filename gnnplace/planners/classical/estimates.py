@@ -1,6 +1,7 @@
-"""Estimates of list schedules, which choose the schedules that are worth an evaluation."""
+"""Estimates of placements and of list schedules, which choose what is worth an evaluation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +10,11 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
-from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, rank_order
-from gnnplace.planners.search import Search
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
+from gnnplace.planners.search import Search, Seen
 
 _SECONDS_SHARE = 0.1  # of the budget's seconds, for building schedules
+_OPS_ESTIMATED = 300_000  # ops of all placements that are estimated together; an op takes one to two microseconds
 
 
 class Estimated(NamedTuple):
@@ -23,19 +25,38 @@ class Estimated(NamedTuple):
     peak_bytes: IntArray  # [D]
 
 
-def best_estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[IntArray]:
-    """The distinct assignments `[N]` of schedules: by missing memory, then by seconds, both as the schedule estimates them."""
-    return [each.schedule.assignment for each in ranked(search.problem, estimated(search, schedules))]
+def best_estimated(search: Search, candidates: Iterable[IntArray]) -> Iterator[IntArray]:
+    """The distinct assignments `[N]` among the candidates: by missing memory, then by seconds.
+
+    Estimates are list schedules of single ops (`scheduled`). On 49 development cases without limits of memory, the best of 80
+    constructions by these estimates took 9 % more than the best known seconds, by those of the schedules that made them 28 %, and by
+    list schedules of op groups 17 %; the best of all 80 took 7 % more.
+
+    On large graphs, or where time runs out, the first candidates are estimated; others follow in their order.
+    """
+    problem, group_of_op = search.problem.over_ops
+    limit, until_s = max(1, _OPS_ESTIMATED // max(1, problem.graph.num_ops)), _until_s(search)
+    fresh, found = _distinct(candidates), list[tuple[Estimated, IntArray]]()
+    for assignment in fresh:
+        schedule = scheduled(problem, problem.unit_devices(assignment[group_of_op]))
+        found.append((_estimate(problem, schedule), assignment))
+        if len(found) == limit or search.wall_s > until_s:
+            break
+    assignment_of = {id(estimate): assignment for estimate, assignment in found}
+    best = (assignment_of[id(each)] for each in ranked(problem, (estimate for estimate, _ in found)))
+    return chain(best, fresh)
+
+
+def _distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
+    seen = Seen()
+    return (each for each in candidates if seen.add(each))
 
 
 def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
     """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
-    seconds = search.budget.seconds
-    until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
-    found: dict[bytes, Estimated] = {}
+    until_s, found = _until_s(search), dict[bytes, Estimated]()
     for schedule in schedules:
-        estimate_s, peak_bytes = _estimated_s(search.problem, schedule), estimated_peak_bytes(search.problem, schedule)
-        found[schedule.assignment.tobytes()] = Estimated(schedule, estimate_s, peak_bytes)
+        found[schedule.assignment.tobytes()] = _estimate(search.problem, schedule)
         if search.wall_s > until_s:
             break
     return list(found.values())
@@ -51,6 +72,15 @@ def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) ->
     return sorted(found, key=rank)
 
 
+def _until_s(search: Search) -> float:
+    seconds = search.budget.seconds
+    return np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
+
+
+def _estimate(problem: Problem, schedule: ListSchedule) -> Estimated:
+    return Estimated(schedule, _estimated_s(problem, schedule), estimated_peak_bytes(problem, schedule))
+
+
 def _estimated_s(problem: Problem, schedule: ListSchedule) -> float:
     """Seconds of the objective: the end of the schedule, or the seconds of its busiest device."""
     if problem.objective == "latency":
@@ -62,16 +92,6 @@ def _estimated_s(problem: Problem, schedule: ListSchedule) -> float:
 def missing_bytes(problem: Problem, schedule: ListSchedule) -> int:
     """Bytes that all memories together lack, by the estimated peaks."""
     return int(np.maximum(0, estimated_peak_bytes(problem, schedule) - problem.topology.memory_bytes).sum())
-
-
-def one_by_one(problem: Problem, assignment: IntArray) -> ListSchedule:
-    """The schedule in which ops run one after the other, for assignments `[N]` to a single device; transfers take no time."""
-    order = rank_order(problem)
-    op_s = problem.op_time_s[order, assignment[order]]
-    start_s, end_s = np.empty(len(order)), np.empty(len(order))
-    end_s[order] = np.cumsum(op_s)
-    start_s[order] = end_s[order] - op_s
-    return ListSchedule(assignment, start_s, end_s, connected=True)
 
 
 def scheduled(problem: Problem, devices: IntArray) -> ListSchedule:

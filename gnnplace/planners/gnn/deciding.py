@@ -56,6 +56,7 @@ class Decided(NamedTuple):
     assignment: IntArray  # [N]
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
+    arrival_s: FloatArray  # [T, D] of copies; infinite where none was sent
     connected: bool
     """Whether all inputs had a route."""
 
@@ -146,7 +147,7 @@ def decide(
         horizon_s = max(horizon_s, end_s[best])
         longest_s = max(longest_s, end_s[best] + reference.tail_s[op])
         done_s += tables.mean_s[op]
-    return Decided(state.unit_device, state.assignment, state.start_s, state.end_s, connected)
+    return Decided(state.unit_device, state.assignment, state.start_s, state.end_s, state.arrival_s, connected)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
