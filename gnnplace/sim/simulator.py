@@ -269,9 +269,7 @@ class GroupedSimulator:
         """The problem of the same units over single ops; see `ScheduleEstimator`."""
         whole, coarsening = self.whole, self.coarsening
         units = coarsening.expand(problem.unit_of_op)
-        single = Problem(
-            whole.graph, whole.topology, whole.op_time_s, whole, whole, problem.objective, clusters=units
-        )
+        single = Problem(whole.graph, whole.topology, whole.op_time_s, whole, whole, problem.objective, clusters=units)
         return SingleOps(single, coarsening.group_of_op)
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:

@@ -11,6 +11,7 @@ from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.graph.units import grow_region
+from gnnplace.planners.classical.annealing import plan as plan_annealing
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.estimates import scheduled
 from gnnplace.planners.classical.list_schedule import ListSchedule
@@ -130,19 +131,16 @@ def test_the_policy_builds_a_greedy_schedule_and_samples_and_fewer_where_problem
     assert [sample_budget(count) for count in (0, 1, 12, 500)] == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_other_schedules_take_turns_with_constructions_in_the_order_of_their_estimates() -> None:
+def test_other_schedules_are_starts_where_their_estimates_are_good() -> None:
     problem = random_layers(2)
-    rows = [np.full(problem.graph.num_ops, device) for device in (0, 1)]
-    others = [
-        ListSchedule(row, np.zeros(problem.graph.num_ops), np.full(problem.graph.num_ops, end_s), True)
-        for row, end_s in zip(rows, (9.0, 1.0), strict=True)
-    ]
-    found = {}
-    for count in (3, 4, 6):
-        with Search(problem, Budget(count), "test", 0) as search:
-            starts = evaluate_starts(search, count, np.random.default_rng(0), others)
-        found[count] = [tuple(row) in {tuple(start) for start in starts.assignments} for row in rows]
-    assert found == {3: [False, False], 4: [False, True], 6: [True, True]}
+    good = plan_annealing(problem, Budget(3000), 0).placement.assignment
+    bad = np.arange(problem.graph.num_ops) % problem.topology.num_devices
+    nothing = np.zeros(problem.graph.num_ops)
+    others = [ListSchedule(row, nothing, nothing, True) for row in (bad, good)]
+    with Search(problem, Budget(1), "test", 0) as search:
+        alone = evaluate_starts(search, 1, np.random.default_rng(0))
+        assert (evaluate_starts(search, 1, np.random.default_rng(0), others).assignments[0] == good).all()
+    assert (alone.assignments[0] != good).any()
 
 
 def test_a_region_is_connected_and_has_the_wanted_size() -> None:

@@ -172,8 +172,9 @@ def test_the_schedule_of_a_placement_has_its_devices() -> None:
 def test_rankings_put_what_fits_first_and_the_share_says_what_fits() -> None:
     problem = one_of_two_fits()
     nothing = np.zeros(3)
-    full = Estimated(ListSchedule(np.zeros(3, np.int64), nothing, nothing, True), 1.0, np.array([10, 0]))
-    spare = Estimated(ListSchedule(np.ones(3, np.int64), nothing, nothing, True), 2.0, np.array([5, 90]))
+    zeros, ones = np.zeros(3, np.int64), np.ones(3, np.int64)
+    full = Estimated(zeros, ListSchedule(zeros, nothing, nothing, True), 1.0, np.array([10, 0]))
+    spare = Estimated(ones, ListSchedule(ones, nothing, nothing, True), 2.0, np.array([5, 90]))
     assert ranked(problem, [spare, full], 1.0) == [full, spare]
     assert ranked(problem, [full, spare], 0.9) == [spare, full]
 

@@ -20,7 +20,10 @@ from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
 _LEAST_BUILDS = 16  # list schedules of each kind
-_PAIRS_BUILT = 500_000  # single ops times devices of all list schedules of one kind; a pair takes about half a microsecond
+_PAIRS_BUILT = (
+    500_000  # single ops times devices of all list schedules of one kind; a pair takes about half a microsecond
+)
+_SURE_SHARE = 0.25  # of the starts, for HEFT and single devices
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
 _PACKED_STARTS_SHARE = 0.6  # of many starts, where memory is tight
@@ -77,7 +80,8 @@ def best_start(search: Search) -> Start:
 def evaluate_starts(
     search: Search, count: int, rng: np.random.Generator, others: Iterable[ListSchedule] = ()
 ) -> Starts:
-    """Evaluates at most `count` constructions, at least one: those that `best_estimated` puts first.
+    """Evaluates at most `count` constructions, at least one: those that `best_estimated` puts first, and HEFT and every single device where
+    that takes at most a quarter of them.
 
     Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
     which model the occupancy of channels, segments, and single devices. Where memory is tight, packed schedules come first.
@@ -86,7 +90,10 @@ def evaluate_starts(
         search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
+    sure = [heft.assignment, *search.problem.single_device_assignments]
     candidates = best_estimated(search, _constructions(search.problem, heft, others, count, rng))
+    if len(sure) <= _SURE_SHARE * count:
+        candidates = chain(islice(candidates, count - len(sure)), sure, candidates)
     if is_tight:
         candidates = chain(packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng), candidates)
     seen = Seen()

@@ -1,7 +1,7 @@
 """Estimates of placements and of list schedules, which choose what is worth an evaluation."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +18,11 @@ _OPS_ESTIMATED = 300_000  # ops of all placements that are estimated together; a
 
 
 class Estimated(NamedTuple):
-    """A schedule with its own estimates."""
+    """A placement with estimates from a list schedule."""
 
+    assignment: IntArray  # [N]
     schedule: ListSchedule
+    """Of the problem's ops, or of the single ops in them."""
     seconds: float
     peak_bytes: IntArray  # [D]
 
@@ -34,17 +36,21 @@ def best_estimated(search: Search, candidates: Iterable[IntArray]) -> Iterator[I
 
     On large graphs, or where time runs out, the first candidates are estimated; others follow in their order.
     """
+    fresh = _distinct(candidates)
+    return chain((each.assignment for each in ranked(search.problem, estimated_by_op(search, fresh))), fresh)
+
+
+def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Estimated]:
+    """The first assignments `[N]` with estimates; as many as a limit of ops, and a tenth of the seconds, allow."""
     problem, group_of_op = search.problem.over_ops
     limit, until_s = max(1, _OPS_ESTIMATED // max(1, problem.graph.num_ops)), _until_s(search)
-    fresh, found = _distinct(candidates), list[tuple[Estimated, IntArray]]()
-    for assignment in fresh:
+    found: list[Estimated] = []
+    for assignment in islice(assignments, limit):
         schedule = scheduled(problem, problem.unit_devices(assignment[group_of_op]))
-        found.append((_estimate(problem, schedule), assignment))
-        if len(found) == limit or search.wall_s > until_s:
+        found.append(_estimate(problem, assignment, schedule))
+        if search.wall_s > until_s:
             break
-    assignment_of = {id(estimate): assignment for estimate, assignment in found}
-    best = (assignment_of[id(each)] for each in ranked(problem, (estimate for estimate, _ in found)))
-    return chain(best, fresh)
+    return found
 
 
 def _distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
@@ -56,7 +62,7 @@ def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimat
     """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
     until_s, found = _until_s(search), dict[bytes, Estimated]()
     for schedule in schedules:
-        found[schedule.assignment.tobytes()] = _estimate(search.problem, schedule)
+        found[schedule.assignment.tobytes()] = _estimate(search.problem, schedule.assignment, schedule)
         if search.wall_s > until_s:
             break
     return list(found.values())
@@ -77,8 +83,8 @@ def _until_s(search: Search) -> float:
     return np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
 
 
-def _estimate(problem: Problem, schedule: ListSchedule) -> Estimated:
-    return Estimated(schedule, _estimated_s(problem, schedule), estimated_peak_bytes(problem, schedule))
+def _estimate(problem: Problem, assignment: IntArray, schedule: ListSchedule) -> Estimated:
+    return Estimated(assignment, schedule, _estimated_s(problem, schedule), estimated_peak_bytes(problem, schedule))
 
 
 def _estimated_s(problem: Problem, schedule: ListSchedule) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, cycle, islice
+from itertools import chain, cycle, islice, zip_longest
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.graph.units import unit_bytes as bytes_of_units
-from gnnplace.planners.classical.estimates import Estimated, estimated, ranked, scheduled
+from gnnplace.planners.classical.estimates import Estimated, estimated, estimated_by_op, ranked, scheduled
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, rank_order
 from gnnplace.planners.classical.repair import Repair
@@ -31,6 +31,9 @@ _BATCH_SIZE = 16
 _FILLED = (0.92, 0.98, 1.04)  # shares of a memory that an estimate may fill, in turn
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
+_ESTIMATED = (
+    3  # placements by the estimates of their schedules for each that is evaluated; their single ops are scheduled again
+)
 _BUILDS_PER_REPAIR = 10  # one repair builds up to a dozen schedules
 _PATIENCE = 10  # rounds without a new placement that end the search
 _UNLIMITED_EVALUATIONS = 100
@@ -96,14 +99,16 @@ def packed_assignments(search: Search, count: int, rng: np.random.Generator) -> 
     most = affordable // _BUILDS_PER_REPAIR if affordable >= _LEAST_TO_REPAIR else 0
     first = _in_turn(problem, built)[: min(max(_REPAIRED, 2 * count), most)]
     mended = (repair.repaired(each.schedule, filled) for each, filled in zip(first, cycle(_FILLED)))
-    found = [*built, *estimated(search, chain.from_iterable(mended))]
-    return [each.schedule.assignment for each in _in_turn(problem, found)[:count]]
+    found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
+    by_op = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
+    both = chain.from_iterable(zip_longest(_in_turn(problem, by_op), found))
+    return Seen().fresh(each.assignment for each in both if each is not None)[:count]
 
 
 def _in_turn(problem: Problem, found: Sequence[Estimated]) -> list[Estimated]:
-    """The schedules, each once, from three rankings in turn."""
+    """The placements, each once, from three rankings in turn."""
     in_turn = chain.from_iterable(zip(*(ranked(problem, found, filled) for filled in _FILLED), strict=True))
-    return list({each.schedule.assignment.tobytes(): each for each in in_turn}.values())
+    return list({each.assignment.tobytes(): each for each in in_turn}.values())
 
 
 def packed_schedules(problem: Problem, rng: np.random.Generator) -> Iterator[ListSchedule]:

@@ -1,0 +1,46 @@
+"""Estimates that choose the placements that are worth an evaluation."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from gnnplace.api import set_up
+from gnnplace.planners.classical import estimates
+from gnnplace.planners.classical.estimates import best_estimated, estimated_by_op
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
+from tests.problems import random_layers
+
+
+def test_estimates_of_groups_are_those_of_their_single_ops() -> None:
+    problem = set_up("zoo:inception_v3", "k40x4", max_groups=40).problem()
+    single, group_of_op = problem.over_ops
+    assert single.graph.num_ops > problem.graph.num_ops
+    rng = np.random.default_rng(0)
+    rows = np.array([rng.integers(0, 2 + row % 4, problem.num_units)[problem.unit_of_op] for row in range(40)])
+    search = Search(problem, Budget(1), "test", 0)
+    found = estimated_by_op(search, iter(rows))
+    assert [each.schedule.assignment.tolist() for each in found] == rows[:, group_of_op].tolist()
+    simulated_s = problem.penalised_batch_s(problem.evaluator.evaluate_batch(rows))
+    assert spearmanr(simulated_s, [each.seconds for each in found]).statistic > 0.9
+    assert search.evaluations == 0
+
+
+def test_a_problem_without_groups_is_its_own_problem_of_single_ops() -> None:
+    problem = random_layers(2)
+    single, group_of_op = problem.over_ops
+    assert single is problem
+    assert group_of_op.tolist() == list(range(problem.graph.num_ops))
+
+
+def test_estimated_candidates_come_first_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_layers(2)
+    monkeypatch.setattr(estimates, "_OPS_ESTIMATED", 5 * problem.graph.num_ops)
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, problem.topology.num_devices, (9, problem.num_units))[:, problem.unit_of_op]
+    candidates = [rows[0], *rows[:4], *rows]
+    found = list(best_estimated(Search(problem, Budget(1), "test", 0), candidates))
+    first = problem.penalised_batch_s(problem.evaluator.evaluate_batch(rows[:5]))
+    assert (found[0] == rows[first.argmin()]).all()
+    assert sorted(row.tolist() for row in found[:5]) == sorted(rows[:5].tolist())
+    assert [row.tolist() for row in found[5:]] == rows[5:].tolist()
