@@ -80,11 +80,11 @@ def best_start(search: Search) -> Start:
 def evaluate_starts(
     search: Search, count: int, rng: np.random.Generator, others: Iterable[ListSchedule] = ()
 ) -> Starts:
-    """Evaluates at most `count` constructions, at least one: those that `best_estimated` puts first, and HEFT and every single device where
-    that takes at most a quarter of them.
+    """Evaluates at most `count` constructions, at least one, in the order of `best_estimated`.
 
     Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
-    which model the occupancy of channels, segments, and single devices. Where memory is tight, packed schedules come first.
+    which model the occupancy of channels, segments, and single devices. HEFT and all single devices are among the starts where that
+    takes at most a quarter of them. Where memory is tight, packed schedules come first.
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])
