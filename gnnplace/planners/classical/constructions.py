@@ -1,21 +1,21 @@
 """Starts of searches: placements built without search."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.estimates import best_estimated, missing_bytes
+from gnnplace.planners.classical.estimates import best_estimated, distinct, missing_bytes, within_seconds
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.classical.packed import evaluate_packed, packed_assignments
 from gnnplace.planners.classical.segments import segment_assignments
-from gnnplace.planners.search import BudgetExhausted, Search, Seen
+from gnnplace.planners.search import BudgetExhausted, Search
 from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
@@ -90,15 +90,28 @@ def evaluate_starts(
         search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
+    candidates = within_seconds(search, _constructions(search.problem, heft, others, count, rng))
+    packed = packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng) if is_tight else ()
+    if search.budget.evaluations is None:
+        return _evaluated_in_turn(search, chain(packed, candidates), is_tight)
+    chosen = best_estimated(search, candidates)
     sure = [heft.assignment, *search.problem.single_device_assignments]
-    candidates = best_estimated(search, _constructions(search.problem, heft, others, count, rng))
     if len(sure) <= _SURE_SHARE * count:
-        candidates = chain(islice(candidates, count - len(sure)), sure, candidates)
-    if is_tight:
-        candidates = chain(packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng), candidates)
-    seen = Seen()
-    assignments = np.stack(list(islice((each for each in candidates if seen.add(each)), max(1, count))))
-    seconds = search.evaluate_batch(assignments)
+        chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
+    assignments = np.stack(list(islice(distinct(chain(packed, chosen)), max(1, count))))
+    return _sorted(assignments, search.evaluate_batch(assignments), is_tight)
+
+
+def _evaluated_in_turn(search: Search, candidates: Iterable[IntArray], is_tight: bool) -> Starts:
+    """Evaluates all distinct candidates `[N]`: where only seconds count, an evaluation is cheaper than an estimate by single ops."""
+    assignments, seconds = list[IntArray](), list[float]()
+    for each in distinct(candidates):
+        assignments.append(each)
+        seconds.append(float(search.evaluate_batch(each[None])[0]))
+    return _sorted(np.stack(assignments), np.array(seconds), is_tight)
+
+
+def _sorted(assignments: IntArray, seconds: FloatArray, is_tight: bool) -> Starts:
     order = np.argsort(seconds, kind="stable")
     return Starts(assignments[order], seconds[order], is_tight)
 
@@ -119,7 +132,18 @@ def _constructions(
         chain.from_iterable(segment_assignments(problem, rng, turn) for turn in turns),
         iter(problem.single_device_assignments),
     )
-    yield from (each for row in zip_longest(*kinds) for each in row if each is not None)
+    yield from _in_turn(kinds)
+
+
+def _in_turn(kinds: Iterable[Iterator[IntArray]]) -> Iterator[IntArray]:
+    """One of each kind after the other, as long as they last; none is built before its turn."""
+    left = list(kinds)
+    while left:
+        for kind in tuple(left):
+            try:
+                yield next(kind)
+            except StopIteration:
+                left.remove(kind)
 
 
 def _schedules(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:

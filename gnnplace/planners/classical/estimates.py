@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -12,6 +12,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.search import Search, Seen
+
+BuiltT = TypeVar("BuiltT")
 
 _SECONDS_SHARE = 0.1  # of the budget's seconds, for building schedules
 _OPS_ESTIMATED = 300_000  # ops of all placements that are estimated together; an op takes one to two microseconds
@@ -36,36 +38,41 @@ def best_estimated(search: Search, candidates: Iterable[IntArray]) -> Iterator[I
 
     On large graphs, or where time runs out, the first candidates are estimated; others follow in their order.
     """
-    fresh = _distinct(candidates)
+    fresh = distinct(candidates)
     return chain((each.assignment for each in ranked(search.problem, estimated_by_op(search, fresh))), fresh)
 
 
 def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Estimated]:
     """The first assignments `[N]` with estimates; as many as a limit of ops, and a tenth of the seconds, allow."""
     problem, group_of_op = search.problem.over_ops
-    limit, until_s = max(1, _OPS_ESTIMATED // max(1, problem.graph.num_ops)), _until_s(search)
+    limit = max(1, _OPS_ESTIMATED // max(1, problem.graph.num_ops))
     found: list[Estimated] = []
-    for assignment in islice(assignments, limit):
+    for assignment in within_seconds(search, islice(assignments, limit)):
         schedule = scheduled(problem, problem.unit_devices(assignment[group_of_op]))
         found.append(_estimate(problem, assignment, schedule))
-        if search.wall_s > until_s:
-            break
     return found
 
 
-def _distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
+def within_seconds(search: Search, building: Iterable[BuiltT]) -> Iterator[BuiltT]:
+    """What is built, at least one; where the budget limits seconds, a tenth of them ends the building."""
+    seconds = search.budget.seconds
+    until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
+    for each in building:
+        yield each
+        if search.wall_s > until_s:
+            return
+
+
+def distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
+    """The assignments `[N]`, each once."""
     seen = Seen()
     return (each for each in candidates if seen.add(each))
 
 
 def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
     """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
-    until_s, found = _until_s(search), dict[bytes, Estimated]()
-    for schedule in schedules:
-        found[schedule.assignment.tobytes()] = _estimate(search.problem, schedule.assignment, schedule)
-        if search.wall_s > until_s:
-            break
-    return list(found.values())
+    by_assignment = {schedule.assignment.tobytes(): schedule for schedule in within_seconds(search, schedules)}
+    return [_estimate(search.problem, schedule.assignment, schedule) for schedule in by_assignment.values()]
 
 
 def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) -> list[Estimated]:
@@ -76,11 +83,6 @@ def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) ->
         return int(np.maximum(0, each.peak_bytes - limit_bytes).sum()), each.seconds
 
     return sorted(found, key=rank)
-
-
-def _until_s(search: Search) -> float:
-    seconds = search.budget.seconds
-    return np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
 
 
 def _estimate(problem: Problem, assignment: IntArray, schedule: ListSchedule) -> Estimated:

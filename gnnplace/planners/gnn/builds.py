@@ -13,8 +13,8 @@ from gnnplace.planners.gnn.decision_tables import decision_tables, no_reference
 from gnnplace.policy.features import unplaced_features
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
 
-MOST_SAMPLES = 12
-"""Samples of which the best counts, at most, when the policy is trained."""
+LEAST_SAMPLES, MOST_SAMPLES = 2, 12
+"""Samples of which the best counts, at least and at most, when the policy is trained."""
 _MOST_PAIRS = 2_000_000  # units times devices of all schedules together; a pair takes about two microseconds
 
 

@@ -10,6 +10,7 @@ from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing
+from gnnplace.planners.gnn.builds import LEAST_SAMPLES, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decider, empty_trace
 from gnnplace.planners.gnn.decision_tables import (
     DecisionTables,
@@ -98,7 +99,7 @@ class MoveOdds:
     def new_decider(self, parts: DecisionParts) -> Decider:
         """The same from these parts of the policy."""
         tables, reference = self.decision_arrays
-        return Decider(tables, parts, reference, Choice(1.0, 0.0, NO_TEACHER), empty_trace(0, len(reference.load)))
+        return Decider(tables, parts, reference, Choice(1.0, sample_budget(LEAST_SAMPLES), NO_TEACHER), empty_trace(0, len(reference.load)))
 
     @cached_property
     def decision_arrays(self) -> tuple[DecisionTables, Reference]:

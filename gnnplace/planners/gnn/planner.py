@@ -23,7 +23,7 @@ from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.checkpoint import Policy, named_policy
 from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
-_LEAST_BUILDS = 8  # schedules that the policy builds, of which the best by their own estimates are evaluated first
+_LEAST_BUILDS = 32  # schedules that the policy builds, of which those with the best estimates are evaluated
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.units import draw_region
 from gnnplace.local_search import WalkRequest
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.gnn.builds import MOST_SAMPLES, sample_budget
+from gnnplace.planners.gnn.builds import LEAST_SAMPLES, MOST_SAMPLES, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, DecisionTrace, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, write_reference
 from gnnplace.policy.decisions import DecisionParts
@@ -29,7 +29,7 @@ class TeachingConfig:
 
     samples: int = 16
     """Schedules of a group that are built from nothing."""
-    best_of: tuple[int, ...] = (2, 4, MOST_SAMPLES)
+    best_of: tuple[int, ...] = (LEAST_SAMPLES, 4, MOST_SAMPLES)
     """Equally likely numbers of samples of which the best counts; the policy sees the number."""
     revised_in_part: int = 3
     """Annealed placements of which a region is decided anew; only what improves them counts. All units are decided anew of three
