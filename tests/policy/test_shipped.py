@@ -12,7 +12,7 @@ from gnnplace.api.training_problems import training_families
 from gnnplace.api.training_run import TrainSettings
 from gnnplace.bench.generalization.rows import ROWS, fingerprint
 from gnnplace.planners.gnn.planner import GnnConfig
-from gnnplace.policy import SHIPPED_POLICY
+from gnnplace.policy import BUILDER_POLICY, SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy, named_policy
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
 from gnnplace.training import Ablation
@@ -44,26 +44,37 @@ def ablation_of(path: Path) -> Ablation | None:
     return next((ablation for ablation in get_args(Ablation) if path.stem.endswith(ablation)), None)
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED_POLICY.parent.glob("*.safetensors")), ids=lambda path: path.stem)
-def test_the_command_on_a_card_has_the_settings_of_its_whole_training(path: Path) -> None:
+SCORING = sorted(set(SHIPPED_POLICY.parent.glob("*.safetensors")) - {BUILDER_POLICY})
+"""The shipped policy and its ablations, which only score moves."""
+
+
+@pytest.mark.parametrize("path", SCORING, ids=lambda path: path.stem)
+def test_the_card_of_a_policy_that_scores_moves_has_its_command(path: Path) -> None:
     network, card = load_policy(path)
     ablation = ablation_of(path)
     without = "" if ablation is None else f" --ablation {ablation}"
-    updates = 200 if network.decides else 600
-    assert card["command"] == (f"gnnplace train --out {path.name} --updates {updates} --processes 2 --seed 0{without}")
-    assert card["updates"] == updates
-    assert card["start"] is None
-    if not network.decides:
-        assert (card["feature_version"], network.config.decision_width) == (2, 0)
-        return
-    settings = TrainSettings.of(num_updates=200, num_processes=2, seed=0, ablation=ablation)
+    assert card["command"] == f"gnnplace train --out {path.name} --updates 600 --processes 2 --seed 0{without}"
+    assert (card["updates"], card["start"], card["feature_version"]) == (600, None, 2)
+    assert not network.decides
+
+
+def test_the_builder_was_trained_in_two_runs_with_the_settings_on_its_card() -> None:
+    network, card = load_policy(BUILDER_POLICY)
+    first = card["first_run"]
+    assert first["command"] == "gnnplace train --out first.safetensors --updates 600 --processes 2 --seed 0"
+    assert card["start"]["sha256"] == first["sha256"]
+    assert card["command"] == (
+        "gnnplace train --out builder.safetensors --updates 350 --processes 2 --seed 1 --policy first.safetensors"
+    )
+    settings = TrainSettings.of(num_updates=350, num_processes=2, seed=1)
+    training = dataclasses.replace(settings.training, imitation_share=0.0)  # the first run imitated
     data = {
         "families": training_families(),
         **dataclasses.asdict(settings.problems),
         "lessons": dataclasses.asdict(settings.lessons),
     }
     assert network.config == settings.policy
-    assert card["training"] == json.loads(json.dumps(dataclasses.asdict(settings.training)))
+    assert card["training"] == json.loads(json.dumps(dataclasses.asdict(training)))
     assert card["teaching"] == json.loads(json.dumps(dataclasses.asdict(settings.teaching)))
     assert card["data"] == json.loads(json.dumps(data))
 

@@ -15,7 +15,7 @@ from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_option
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.classical.packed import evaluate_packed, packed_assignments
 from gnnplace.planners.classical.segments import segment_assignments
-from gnnplace.planners.search import BudgetExhausted, Search
+from gnnplace.planners.search import BudgetExhausted, Search, Seen
 from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
@@ -92,23 +92,26 @@ def evaluate_starts(
     is_tight = missing_bytes(search.problem, heft) > 0
     candidates = within_seconds(search, _constructions(search.problem, heft, others, count, rng))
     packed = packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng) if is_tight else ()
-    if search.budget.evaluations is None:
-        return _evaluated_in_turn(search, chain(packed, candidates), is_tight)
-    chosen = best_estimated(search, candidates)
     sure = [heft.assignment, *search.problem.single_device_assignments]
-    if len(sure) <= _SURE_SHARE * count:
+    are_few = len(sure) <= _SURE_SHARE * count
+    if search.budget.evaluations is None:
+        first = [np.stack(sure)] if are_few else []
+        return _evaluated_in_turn(search, chain(first, (each[None] for each in chain(packed, candidates))), is_tight)
+    chosen = best_estimated(search, candidates)
+    if are_few:
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
     assignments = np.stack(list(islice(distinct(chain(packed, chosen)), max(1, count))))
     return _sorted(assignments, search.evaluate_batch(assignments), is_tight)
 
 
-def _evaluated_in_turn(search: Search, candidates: Iterable[IntArray], is_tight: bool) -> Starts:
-    """Evaluates all distinct candidates `[N]`: where only seconds count, an evaluation is cheaper than an estimate by single ops."""
-    assignments, seconds = list[IntArray](), list[float]()
-    for each in distinct(candidates):
-        assignments.append(each)
-        seconds.append(float(search.evaluate_batch(each[None])[0]))
-    return _sorted(np.stack(assignments), np.array(seconds), is_tight)
+def _evaluated_in_turn(search: Search, batches: Iterable[IntArray], is_tight: bool) -> Starts:
+    """Evaluates all distinct rows `[B, N]`: where only seconds count, an evaluation is cheaper than an estimate by single ops."""
+    seen, assignments, seconds = Seen(), list[IntArray](), list[FloatArray]()
+    for batch in batches:
+        if fresh := seen.fresh(batch):
+            assignments.append(np.stack(fresh))
+            seconds.append(search.evaluate_batch(assignments[-1]))
+    return _sorted(np.concatenate(assignments), np.concatenate(seconds), is_tight)
 
 
 def _sorted(assignments: IntArray, seconds: FloatArray, is_tight: bool) -> Starts:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from gnnplace.evaluation import Problem
+from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import decision_tables, no_reference
@@ -35,5 +36,6 @@ def policy_schedules(
     affordable = max(1, _MOST_PAIRS // max(1, problem.num_units * problem.topology.num_devices))
     for number in range(min(count, affordable)):
         choice = Choice(0.0 if number == 0 else 1.0, sample_budget(count), NO_TEACHER)
-        found = decide(tables, reference, parts, choice, untraced, rng)
+        with deferred_interrupts():
+            found = decide(tables, reference, parts, choice, untraced, rng)
         yield ListSchedule(found.assignment, found.start_s, found.end_s, found.connected)
