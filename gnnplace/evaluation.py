@@ -328,7 +328,14 @@ class Problem:
 
 
 class SingleOps(NamedTuple):
-    """A problem over single ops with the units of a problem over groups of them."""
+    """A problem over single ops with the units of a problem over groups of them.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> single, group_of_op = problem.over_ops
+    >>> single is problem, group_of_op.tolist()
+    (True, [0, 1, 2, 3])
+    """
 
     problem: Problem
     group_of_op: IntArray  # [N] op of the problem over groups
