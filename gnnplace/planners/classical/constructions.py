@@ -20,9 +20,7 @@ from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
 _LEAST_BUILDS = 16  # list schedules of each kind
-_PAIRS_BUILT = (
-    500_000  # single ops times devices of all list schedules of one kind; a pair takes about half a microsecond
-)
+_PAIRS_BUILT = 500_000  # single ops times devices of the list schedules of one kind; a pair takes half a microsecond
 _SURE_SHARE = 0.25  # of the starts, for HEFT and single devices
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these

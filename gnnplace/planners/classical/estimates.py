@@ -36,7 +36,7 @@ def best_estimated(search: Search, candidates: Iterable[IntArray]) -> Iterator[I
     constructions by these estimates took 9 % more than the best known seconds, by those of the schedules that made them 28 %, and by
     list schedules of op groups 17 %; the best of all 80 took 7 % more.
 
-    On large graphs, or where time runs out, the first candidates are estimated; others follow in their order.
+    On large graphs only the first candidates are estimated; the others follow in their order.
     """
     fresh = distinct(candidates)
     return chain((each.assignment for each in ranked(search.problem, estimated_by_op(search, fresh))), fresh)

@@ -31,9 +31,7 @@ _BATCH_SIZE = 16
 _FILLED = (0.92, 0.98, 1.04)  # shares of a memory that an estimate may fill, in turn
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
-_ESTIMATED = (
-    3  # placements by the estimates of their schedules for each that is evaluated; their single ops are scheduled again
-)
+_ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated
 _BUILDS_PER_REPAIR = 10  # one repair builds up to a dozen schedules
 _PATIENCE = 10  # rounds without a new placement that end the search
 _UNLIMITED_EVALUATIONS = 100
