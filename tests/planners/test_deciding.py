@@ -1,6 +1,8 @@
 """Schedules whose decisions the policy makes."""
 
+import signal
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from gnnplace.planners.classical.annealing import plan as plan_annealing
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.estimates import scheduled
 from gnnplace.planners.classical.list_schedule import ListSchedule
+from gnnplace.planners.gnn import builds
 from gnnplace.planners.gnn.builds import policy_schedules, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, write_reference
@@ -160,3 +163,18 @@ def test_a_region_is_connected_and_has_the_wanted_size() -> None:
                 if region[other]
             }
         assert reached == set(np.flatnonzero(region).tolist())
+
+
+def test_an_interrupt_waits_until_a_schedule_of_the_policy_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete: list[bool] = []
+
+    def decide_interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        found = decide(*arguments)
+        complete.append(True)
+        return found
+
+    monkeypatch.setattr(builds, "decide", decide_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(builds.policy_schedules(random_layers(2), NETWORK, 1, np.random.default_rng(0)))
+    assert complete == [True]

@@ -6,7 +6,8 @@ from scipy.stats import spearmanr
 
 from gnnplace.api import set_up
 from gnnplace.planners.classical import estimates
-from gnnplace.planners.classical.estimates import best_estimated, estimated_by_op
+from gnnplace.planners.classical.constructions import evaluate_starts
+from gnnplace.planners.classical.estimates import best_estimated, estimated_by_op, within_seconds
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from tests.problems import random_layers
@@ -44,3 +45,26 @@ def test_estimated_candidates_come_first_and_each_once(monkeypatch: pytest.Monke
     assert (found[0] == rows[first.argmin()]).all()
     assert sorted(row.tolist() for row in found[:5]) == sorted(rows[:5].tolist())
     assert [row.tolist() for row in found[5:]] == rows[5:].tolist()
+
+
+def test_building_ends_with_its_share_of_the_seconds_and_nothing_is_built_that_nobody_takes() -> None:
+    built: list[int] = []
+    building = (built.append(number) or number for number in range(9))  # type: ignore[func-returns-value]
+    search = Search(random_layers(2), Budget(None, seconds=1e-9), "test", 0)
+    assert list(within_seconds(search, building)) == [0]
+    assert built == [0]
+    assert list(within_seconds(Search(random_layers(2), Budget(3), "test", 0), range(9))) == list(range(9))
+
+
+def test_where_only_seconds_count_heft_and_single_devices_are_evaluated_and_nothing_is_estimated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = random_layers(2)
+    monkeypatch.setattr(estimates, "scheduled", None)
+    search = Search(problem, Budget(None, seconds=600.0), "test", 0)
+    starts = evaluate_starts(search, 40, np.random.default_rng(0))
+    rows = {row.tobytes() for row in starts.assignments}
+    assert len(rows) == len(starts.assignments) > problem.topology.num_devices + 1
+    assert {row.tobytes() for row in problem.single_device_assignments} <= rows
+    assert (np.diff(starts.seconds) >= 0.0).all()
+    assert search.best_s == starts.seconds[0]

@@ -71,8 +71,8 @@ def distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
 
 def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
     """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
-    by_assignment = {schedule.assignment.tobytes(): schedule for schedule in within_seconds(search, schedules)}
-    return [_estimate(search.problem, schedule.assignment, schedule) for schedule in by_assignment.values()]
+    building = (_estimate(search.problem, schedule.assignment, schedule) for schedule in schedules)
+    return list({each.assignment.tobytes(): each for each in within_seconds(search, building)}.values())
 
 
 def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) -> list[Estimated]:

@@ -99,13 +99,8 @@ class MoveOdds:
     def new_decider(self, parts: DecisionParts) -> Decider:
         """The same from these parts of the policy."""
         tables, reference = self.decision_arrays
-        return Decider(
-            tables,
-            parts,
-            reference,
-            Choice(1.0, sample_budget(LEAST_SAMPLES), NO_TEACHER),
-            empty_trace(0, len(reference.load)),
-        )
+        choice = Choice(1.0, sample_budget(LEAST_SAMPLES), NO_TEACHER)
+        return Decider(tables, parts, reference, choice, empty_trace(0, len(reference.load)))
 
     @cached_property
     def decision_arrays(self) -> tuple[DecisionTables, Reference]:
