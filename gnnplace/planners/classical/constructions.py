@@ -89,7 +89,7 @@ def evaluate_starts(
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
     candidates = within_seconds(search, _constructions(search.problem, heft, others, count, rng))
-    packed = packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng) if is_tight else ()
+    packed = _packed(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng) if is_tight else ()
     sure = [heft.assignment, *search.problem.single_device_assignments]
     are_few = len(sure) <= _SURE_SHARE * count
     if search.budget.evaluations is None:
@@ -100,6 +100,11 @@ def evaluate_starts(
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
     assignments = np.stack(list(islice(distinct(chain(packed, chosen)), max(1, count))))
     return _sorted(assignments, search.evaluate_batch(assignments), is_tight)
+
+
+def _packed(search: Search, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Packed schedules `[N]`; all are built when the first one is taken."""
+    yield from packed_assignments(search, count, rng)
 
 
 def _evaluated_in_turn(search: Search, batches: Iterable[IntArray], is_tight: bool) -> Starts:
