@@ -5,6 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from gnnplace.arrays import IntArray
 from gnnplace.devices.topology import Device
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
@@ -13,8 +14,8 @@ from gnnplace.planners.classical import heft, packed
 from gnnplace.planners.classical.constructions import best_start, evaluate_starts
 from gnnplace.planners.classical.estimates import Estimated, estimated_peak_bytes, ranked, scheduled
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import live_at_peak, packed_assignments, packed_schedules
-from gnnplace.planners.search import Search
+from gnnplace.planners.classical.packed import evaluate_packed, live_at_peak, packed_schedules
+from gnnplace.planners.search import Search, Seen
 from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
 
@@ -180,15 +181,52 @@ def test_rankings_put_what_fits_first_and_the_share_says_what_fits() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_packed_assignments_are_distinct_and_as_many_as_asked(count: int) -> None:
+def test_packed_schedules_are_distinct_and_as_many_as_asked(count: int) -> None:
     problem = large_between_small()
     with Search(problem, Budget(60), "test", 0) as search:
-        found = packed_assignments(search, count, np.random.default_rng(0))
-    assert len({each.tobytes() for each in found}) == len(found) == count
+        found = evaluate_packed(search, count, np.random.default_rng(0))
+    assert len({each.tobytes() for each, _ in found}) == len(found) == count == search.evaluations
+    again = problem.penalised_batch_s(problem.evaluator.evaluate_batch(np.stack([each for each, _ in found])))
+    assert again.tolist() == [seconds for _, seconds in found]
+
+
+def test_packed_schedules_end_with_the_budget_and_leave_out_what_was_seen() -> None:
+    with Search(large_between_small(), Budget(5), "test", 0) as search:
+        seen = Seen()
+        first = evaluate_packed(search, 2, np.random.default_rng(0), seen)
+        rest = evaluate_packed(search, 9, np.random.default_rng(0), seen)
+        assert evaluate_packed(search, 1, np.random.default_rng(0), seen) == []
+    assert (len(first), len(rest)) == (2, 3)
+    assert len({each.tobytes() for each, _ in (*first, *rest)}) == 5
+
+
+def choices_of_two() -> tuple[packed._Choice, IntArray, IntArray]:
+    """A short placement that fills the small memory, and a long one that fills 0.8 of it."""
+    problem, nothing = one_of_two_fits(), np.zeros(3)
+    full, spare = np.zeros(3, np.int64), np.ones(3, np.int64)
+    of_full = Estimated(full, ListSchedule(full, nothing, nothing, True), 1.0, np.array([10, 0]))
+    of_spare = Estimated(spare, ListSchedule(spare, nothing, nothing, True), 2.0, np.array([8, 90]))
+    return packed._Choice(problem, [of_full, of_spare]), full, spare
+
+
+def test_a_choice_leaves_a_share_of_the_memory_free() -> None:
+    choice, full, spare = choices_of_two()
+    seen = Seen()
+    assert [choice.best(seen), choice.best(seen)] == [pytest.approx(spare), pytest.approx(full)]
+    assert choice.best(seen) is None
+
+
+def test_a_choice_fills_more_after_placements_that_fit_and_less_after_others() -> None:
+    choice, full, spare = choices_of_two()
+    choice.learn(fits=True)
+    choice.learn(fits=True)
+    assert choice.best(Seen()) is full
+    choice.learn(fits=False)
+    assert choice.best(Seen()) is spare
 
 
 def test_large_problems_are_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "_OPS_BUILT", 99 * large_between_small().op_time_s.size)
     monkeypatch.setattr(packed.Repair, "repaired", lambda *arguments: pytest.fail("repaired"))
     with Search(large_between_small(), Budget(60), "test", 0) as search:
-        assert packed_assignments(search, 3, np.random.default_rng(0))
+        assert len(evaluate_packed(search, 3, np.random.default_rng(0))) == 3

@@ -1,6 +1,6 @@
 """Starts of searches: placements built without search."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.estimates import best_estimated, distinct, missing_bytes, within_seconds
+from gnnplace.planners.classical.estimates import best_estimated, missing_bytes, within_seconds
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import evaluate_packed, packed_assignments
+from gnnplace.planners.classical.packed import evaluate_packed
 from gnnplace.planners.classical.segments import segment_assignments
 from gnnplace.planners.search import BudgetExhausted, Search, Seen
 from gnnplace.planners.solution import Budget
@@ -89,35 +89,31 @@ def evaluate_starts(
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
     candidates = within_seconds(search, _constructions(search.problem, heft, others, count, rng))
-    packed = _packed(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng) if is_tight else ()
+    num_packed = max(1, int(_PACKED_STARTS_SHARE * count)) if is_tight else 0
     sure = [heft.assignment, *search.problem.single_device_assignments]
-    are_few = len(sure) <= _SURE_SHARE * count
-    if search.budget.evaluations is None:
-        first = [np.stack(sure)] if are_few else []
-        return _evaluated_in_turn(search, chain(first, (each[None] for each in chain(packed, candidates))), is_tight)
+    are_few, seen = len(sure) <= _SURE_SHARE * count, Seen()
+    if search.budget.evaluations is None:  # an evaluation is cheaper than an estimate by single ops
+        first = _evaluated(search, seen.fresh(sure) if are_few else [])
+        packed = evaluate_packed(search, num_packed, rng, seen)
+        others_found = (_evaluated(search, [each]) for each in candidates if seen.add(each))
+        return _sorted([*first, *packed, *chain.from_iterable(others_found)], is_tight)
     chosen = best_estimated(search, candidates)
-    if are_few:
+    packed = evaluate_packed(search, num_packed, rng, seen)
+    if are_few and not is_tight:
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
-    assignments = np.stack(list(islice(distinct(chain(packed, chosen)), max(1, count))))
-    return _sorted(assignments, search.evaluate_batch(assignments), is_tight)
+    left = islice((each for each in chosen if seen.add(each)), max(1, count) - len(packed))
+    return _sorted([*packed, *_evaluated(search, list(left))], is_tight)
 
 
-def _packed(search: Search, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Packed schedules `[N]`; all are built when the first one is taken."""
-    yield from packed_assignments(search, count, rng)
+def _evaluated(search: Search, assignments: Sequence[IntArray]) -> list[tuple[IntArray, float]]:
+    """Evaluates assignments `[N]` as one batch; each with its penalised seconds."""
+    if not assignments:
+        return []
+    return list(zip(assignments, search.evaluate_batch(np.stack(assignments)).tolist(), strict=True))
 
 
-def _evaluated_in_turn(search: Search, batches: Iterable[IntArray], is_tight: bool) -> Starts:
-    """Evaluates all distinct rows `[B, N]`: where only seconds count, an evaluation is cheaper than an estimate by single ops."""
-    seen, assignments, seconds = Seen(), list[IntArray](), list[FloatArray]()
-    for batch in batches:
-        if fresh := seen.fresh(batch):
-            assignments.append(np.stack(fresh))
-            seconds.append(search.evaluate_batch(assignments[-1]))
-    return _sorted(np.concatenate(assignments), np.concatenate(seconds), is_tight)
-
-
-def _sorted(assignments: IntArray, seconds: FloatArray, is_tight: bool) -> Starts:
+def _sorted(found: Sequence[tuple[IntArray, float]], is_tight: bool) -> Starts:
+    assignments, seconds = np.stack([each for each, _ in found]), np.array([each_s for _, each_s in found])
     order = np.argsort(seconds, kind="stable")
     return Starts(assignments[order], seconds[order], is_tight)
 
