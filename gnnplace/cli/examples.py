@@ -51,7 +51,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("gnnplace report notebooks/results/bench-seeds.json", "the tables of a bench"),
     ),
     "train": (
-        ("gnnplace train --out policy.safetensors --updates 200", "a policy like `builder`, trained for less time"),
+        ("gnnplace train --out policy.safetensors --updates 200", "a policy like the shipped one, trained for less time"),
         ("gnnplace train --out policy.safetensors --resume --minutes 10", "continues for ten minutes"),
         ("gnnplace train --measure model.onnx --devices cpu:0,cpu:1 --out run", "on one model, by executing it"),
         ("gnnplace train --out policy.safetensors --ray 10.0.0.1:6379", "a process per core of a cluster"),

@@ -89,21 +89,27 @@ def empty_timing(problem: Problem, num_placements: int) -> Timing:
 def refresh(problem: Problem, tables: UnitTables, timing: Timing, row: int, assignment: IntArray) -> None:
     """Writes the estimator's schedule of `assignment` `[N]` to one row; this counts as no evaluation."""
     schedule = problem.estimator.schedule(Placement(assignment))
-    order = np.lexsort((tables.topological_position, schedule.end_s, schedule.start_s))
     transfers = schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_end_s
     arrival_s = arrivals(tables, assignment, schedule.end_s, transfers)
-    timing.assignment[row] = assignment
-    timing.start_s[row] = schedule.start_s
-    timing.end_s[row] = schedule.end_s
-    timing.arrival_s[row] = arrival_s
-    timing.slack_s[row] = slack(
-        tables, assignment, schedule.start_s, schedule.end_s, arrival_s, order, schedule.makespan_s
-    )
-    durations = schedule.end_s - schedule.start_s
-    device_s = np.bincount(assignment, weights=durations, minlength=problem.topology.num_devices)
-    timing.busy_s[row] = (tables.uses_resource * (device_s @ tables.uses_resource)).max(axis=1)
+    write_times(tables, timing, row, (assignment, schedule.start_s, schedule.end_s, arrival_s), schedule.makespan_s)
     timing.peak_memory_bytes[row] = schedule.peak_memory_bytes
-    timing.makespan_s[row] = schedule.makespan_s
+
+
+def write_times(
+    tables: UnitTables,
+    timing: Timing,
+    row: int,
+    times: tuple[IntArray, FloatArray, FloatArray, FloatArray],
+    makespan_s: float,
+) -> None:
+    """Writes all of a schedule but its memory to one row: devices, starts and ends `[N]`, arrivals `[T, D]`, and what follows."""
+    assignment, start_s, end_s, arrival_s = times
+    order = np.lexsort((tables.topological_position, end_s, start_s))
+    timing.assignment[row], timing.start_s[row], timing.end_s[row], timing.arrival_s[row] = times
+    timing.slack_s[row] = slack(tables, assignment, start_s, end_s, arrival_s, order, makespan_s)
+    device_s = np.bincount(assignment, weights=end_s - start_s, minlength=timing.busy_s.shape[1])
+    timing.busy_s[row] = (tables.uses_resource * (device_s @ tables.uses_resource)).max(axis=1)
+    timing.makespan_s[row] = makespan_s
 
 
 def tail_s(timing: Timing) -> FloatArray:

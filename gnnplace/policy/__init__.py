@@ -8,17 +8,14 @@ Reading order: `features` (units, edges and devices in relative numbers), `pair_
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["BUILDER_POLICY", "POLICIES", "SHIPPED_POLICY"]
+__all__ = ["POLICIES", "SHIPPED_POLICY"]
 
 POLICIES = {
-    "shipped": "the trained policy of this version",
-    "builder": "trained without a prior; it also builds and revises schedules",
+    "shipped": "the trained policy of this version; it scores moves, builds schedules and revises them",
     "prior": "hand-written odds over features of the schedule, without training",
     "uniform": "every move is equally likely",
 }
 """Policies that have a name, with descriptions; others are files."""
 
-BUILDER_POLICY = Path(str(files("models_zoo").joinpath("policies", "builder.safetensors")))
-"""A trained policy that also builds and revises schedules."""
 SHIPPED_POLICY = Path(str(files("models_zoo").joinpath("policies", "gnn.safetensors")))
 """The trained policy that `gnn` starts from by default; the card beside it describes its training."""

@@ -13,15 +13,12 @@ from torch import Tensor
 
 from gnnplace.errors import GnnplaceError, did_you_mean, shown
 from gnnplace.files import new_file, read_json
-from gnnplace.policy import BUILDER_POLICY, POLICIES, SHIPPED_POLICY
+from gnnplace.policy import POLICIES, SHIPPED_POLICY
 from gnnplace.policy.features import FEATURE_VERSION
 from gnnplace.policy.linear import PRIOR, LinearPolicy
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
 FORMAT = "gnnplace.policy/1"
-_EARLIER_VERSION = 2
-"""Of features: without a budget and shared resources; its policies only score moves."""
-_FILES: Mapping[str, Path] = {"shipped": SHIPPED_POLICY, "builder": BUILDER_POLICY}
 _LINEAR: Mapping[str, Mapping[str, float]] = {"prior": PRIOR, "uniform": {}}
 Policy = PolicyNetwork | LinearPolicy
 """A policy of `gnn`: trained, or linear with weights by hand."""
@@ -56,21 +53,15 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
     card = read_json(path.with_suffix(".json"), InvalidPolicy)
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise InvalidPolicy(f'{path.with_suffix(".json")}: "format" is not {FORMAT!r}; is this the card of a policy?')
-    is_earlier = card.get("feature_version") == _EARLIER_VERSION
-    if card.get("feature_version") != FEATURE_VERSION and not is_earlier:
+    if card.get("feature_version") != FEATURE_VERSION:
         raise InvalidPolicy(
             f"{path}: was trained with feature version {shown(card.get('feature_version'))}, this version has {FEATURE_VERSION}; train it again"
         )
-    stated = card.get("config")
-    if is_earlier and isinstance(stated, dict):
-        stated = {**stated, "decision_width": 0, "budget_features": False}
-    config = checked_config(stated, str(path.with_suffix(".json")))
+    config = checked_config(card.get("config"), str(path.with_suffix(".json")))
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InvalidPolicy(f"{path}: cannot be read as safetensors ({error})") from None
-    if is_earlier:
-        stored = {name.replace("head.prior.", "head.linear."): weights for name, weights in stored.items()}
     return restored_network(config, stored, str(path)), card
 
 
@@ -82,7 +73,7 @@ def named_policy(policy: str | Path) -> Policy:
     """
     if policy in _LINEAR:
         return LinearPolicy(_LINEAR[str(policy)])
-    path = Path(_FILES.get(str(policy), policy))
+    path = SHIPPED_POLICY if policy == "shipped" else Path(policy)
     if path.suffix != SHIPPED_POLICY.suffix:
         hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
         raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")

@@ -83,7 +83,7 @@ def budgets_chart(lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure
         counts, ratios = zip(*sorted(several), strict=True)
         figure.add_scatter(
             x=counts, y=ratios, mode="lines+markers", name=label(planner),
-            line={"color": _colour(planner), "width": 2, "dash": "dot" if "untrained" in planner else "solid"},
+            line={"color": _colour(planner), "width": 2},
             hovertemplate="%{x:,} evaluations: %{y:.3f} times the best known<extra>%{fullData.name}</extra>",
         )  # fmt: skip
     figure.update_xaxes(type="log", title="evaluations", dtick=1)

@@ -115,7 +115,7 @@ def _budgets(rows: Iterable[Line]) -> str:
 def _worst(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
     ours = [line["row"] for line in rows if line["row"].startswith("gnn")]
     body = []
-    for row in [name for name in ours if not name.startswith("gnn-untrained")] or ours:
+    for row in ours:
         means = {name: _mean_ratio(case, row) for name, case in cases.items()}
         known = {name: mean for name, mean in means.items() if mean is not None}
         for name in sorted(known, key=known.__getitem__, reverse=True)[:_WORST]:

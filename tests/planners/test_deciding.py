@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn import builds
 from gnnplace.planners.gnn.builds import policy_schedules, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
-from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, write_reference
+from gnnplace.planners.gnn.decision_tables import (
+    DecisionTables,
+    Reference,
+    decision_tables,
+    no_reference,
+    write_reference,
+)
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from gnnplace.policy.decisions import DECISION, DECISION_CONTEXT, DecisionParts
@@ -124,14 +131,41 @@ def test_a_device_without_room_is_no_option_while_another_has_room() -> None:
         assert devices.sum() == 2
 
 
-def test_the_policy_builds_a_greedy_schedule_and_samples_and_fewer_where_problems_are_large() -> None:
+def test_the_policy_builds_a_greedy_schedule_and_samples() -> None:
     problem = random_layers(2)
-    built = list(policy_schedules(problem, NETWORK, 6, np.random.default_rng(0)))
-    again = list(policy_schedules(problem, NETWORK, 6, np.random.default_rng(1)))
-    assert len(built) == 6
+    built = list(islice(policy_schedules(problem, NETWORK, 6, np.random.default_rng(0)), 6))
+    again = list(islice(policy_schedules(problem, NETWORK, 6, np.random.default_rng(1)), 6))
     assert (built[0].assignment == again[0].assignment).all()
     assert any((one.assignment != other.assignment).any() for one, other in zip(built[1:], again[1:], strict=True))
     assert [sample_budget(count) for count in (0, 1, 12, 500)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_the_policy_builds_its_shortest_schedules_again_and_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    references: list[Reference] = []
+
+    def noted(tables: DecisionTables, reference: Reference, *others: Any) -> Any:
+        references.append(reference)
+        return decide(tables, reference, *others)
+
+    monkeypatch.setattr(builds, "decide", noted)
+    problem = random_layers(2)
+    found = list(policy_schedules(problem, NETWORK, 12, np.random.default_rng(0)))
+    built, known = found[:12], references[12:]
+    assert len(found) == len(references) == 12 + 8 * 2
+    ends_s = sorted({float(schedule.end_s.max()) for schedule in built})
+    assert [float(reference.span_s[0]) for reference in known[::2]] == ends_s[:8]
+    for reference in known:
+        schedule = next(each for each in built if (problem.unit_devices(each.assignment) == reference.devices).all())
+        assert reference.free.all()
+        assert reference.slack.min() == pytest.approx(0.0, abs=1e-12)
+        assert reference.load.max() <= 1.0
+        assert (reference.tail_s <= reference.span_s[0] - schedule.end_s + 1e-12).all()
+
+
+def test_fewer_schedules_are_built_and_none_again_where_problems_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_layers(2)
+    monkeypatch.setattr(builds, "_MOST_PAIRS", 5 * problem.action_mask.size)
+    assert len(list(policy_schedules(problem, NETWORK, 12, np.random.default_rng(0)))) == 5
 
 
 def test_other_schedules_are_starts_where_their_estimates_are_good() -> None:

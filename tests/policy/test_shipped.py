@@ -1,9 +1,7 @@
-"""The shipped policies."""
+"""The shipped policy."""
 
 import dataclasses
 import json
-from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
@@ -12,13 +10,9 @@ from gnnplace.api.training_problems import training_families
 from gnnplace.api.training_run import TrainSettings
 from gnnplace.bench.generalization.rows import ROWS, fingerprint
 from gnnplace.planners.gnn.planner import GnnConfig
-from gnnplace.policy import BUILDER_POLICY, SHIPPED_POLICY
+from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy, named_policy
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
-from gnnplace.training import Ablation
-
-EARLIER = PolicyConfig(decision_width=0, budget_features=False)
-"""Of policies that only score moves, trained before there were others."""
 
 
 def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -> None:
@@ -27,44 +21,18 @@ def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -
     assert isinstance(loaded, PolicyNetwork)
     assert loaded.state_dict().keys() == network.state_dict().keys()
     assert all(torch.equal(loaded.state_dict()[name], weights) for name, weights in network.state_dict().items())
-    assert network.config == EARLIER
+    assert network.config == PolicyConfig()
+    assert network.decides
     assert SHIPPED_POLICY.stat().st_size < 500_000
 
 
-def test_the_builder_builds_schedules_and_has_a_name() -> None:
-    network = named_policy("builder")
-    assert isinstance(network, PolicyNetwork)
-    assert network.config == PolicyConfig()
-    assert network.decides
-    assert not load_policy(SHIPPED_POLICY)[0].decides
-
-
-def ablation_of(path: Path) -> Ablation | None:
-    """The part that the policy was trained without, from its name."""
-    return next((ablation for ablation in get_args(Ablation) if path.stem.endswith(ablation)), None)
-
-
-SCORING = sorted(set(SHIPPED_POLICY.parent.glob("*.safetensors")) - {BUILDER_POLICY})
-"""The shipped policy and its ablations, which only score moves."""
-
-
-@pytest.mark.parametrize("path", SCORING, ids=lambda path: path.stem)
-def test_the_card_of_a_policy_that_scores_moves_has_its_command(path: Path) -> None:
-    network, card = load_policy(path)
-    ablation = ablation_of(path)
-    without = "" if ablation is None else f" --ablation {ablation}"
-    assert card["command"] == f"gnnplace train --out {path.name} --updates 600 --processes 2 --seed 0{without}"
-    assert (card["updates"], card["start"], card["feature_version"]) == (600, None, 2)
-    assert not network.decides
-
-
-def test_the_builder_was_trained_in_two_runs_with_the_settings_on_its_card() -> None:
-    network, card = load_policy(BUILDER_POLICY)
+def test_the_policy_was_trained_in_two_runs_with_the_settings_on_its_card() -> None:
+    network, card = load_policy(SHIPPED_POLICY)
     first = card["first_run"]
     assert first["command"] == "gnnplace train --out first.safetensors --updates 600 --processes 2 --seed 0"
     assert card["start"]["sha256"] == first["sha256"]
     assert card["command"] == (
-        "gnnplace train --out builder.safetensors --updates 350 --processes 2 --seed 1 --policy first.safetensors"
+        "gnnplace train --out gnn.safetensors --updates 350 --processes 2 --seed 1 --policy first.safetensors"
     )
     settings = TrainSettings.of(num_updates=350, num_processes=2, seed=1)
     training = dataclasses.replace(settings.training, imitation_share=0.0)  # the first run imitated

@@ -44,7 +44,7 @@ def document() -> dict[str, Any]:
         "format": "gnnplace.bench/1", "suite": "generalization", "command": "gnnplace bench generalization --seed 0",
         "machine": {"cpu": "some", "cores": 2, "python": "3.11"}, "versions": {"gnnplace": "0.1.0"},
         "rows": rows,
-        "summary": {"search_to_annealing@200": comparison, "trained_against_untrained": {"margin": 0.125}, "cases": 2},
+        "summary": {"search_to_annealing@200": comparison, "some": {"share": 0.125}, "cases": 2},
         "details": {
             "cases": {
                 "first": case(["TopK"], {"annealing@200": [1.1, 1.1], "gnn@200": [1.0, 1.02]}),
@@ -65,7 +65,7 @@ def test_the_page_has_the_table_the_comparisons_and_what_was_left_out(document: 
     assert "<td>annealing@200</td><td>2</td><td>1.050</td><td>1.100</td>" in text
     assert "<td>gnn@200 / annealing@200</td><td>1.125</td><td>1.000, 1.250</td><td>1.500</td>" in text
     assert "<td>25 %</td><td>50 %</td><td>25 %</td><td>75 %</td><td>4</td>" in text
-    assert "margin: 0.125" in text
+    assert "share: 0.125" in text
     assert "gnn-10s is left out: it needs a trained policy; give --policy." in text
     assert "3 devices (2 cases)" in text
     assert "1 of 2 do not fit" in text

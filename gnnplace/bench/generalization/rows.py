@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from gnnplace.bench.harness import check_known
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.solution import Budget, Planner
+from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.training import Ablation
 
 Variant = Literal["plain", "fine-tuned", "every-step", "no-lookahead"]
@@ -61,10 +62,8 @@ def _all_rows() -> Iterator[Row]:
     yield Row("annealing-60s", "annealing", seconds=60.0, seeds=1, stage=2)
     yield Row("placeto", "placeto", 2000, stage=1)
     each = _GROUP_EVALUATIONS
-    yield Row("gnn-untrained", _LEARNED, group_evaluations=each, variant="plain")
     yield Row("gnn-zero-shot", _LEARNED, group_evaluations=each, variant="plain", policy=_MAIN)
     for evaluations in (200, 1000, 2000, 5000):
-        yield Row(f"gnn-untrained@{evaluations}", _LEARNED, evaluations, variant="plain")
         yield Row(f"gnn@{evaluations}", _LEARNED, evaluations, variant="plain", policy=_MAIN)
     yield Row("gnn-10s", _LEARNED, seconds=10.0, variant="plain", policy=_MAIN, stage=1)
     yield Row("gnn-60s", _LEARNED, seconds=60.0, variant="plain", policy=_MAIN, seeds=1, stage=2)
@@ -96,7 +95,7 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
         return load_planner(row.planner)
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
-    config = GnnConfig(policy=policy or "prior")
+    config = GnnConfig(policy=policy or SHIPPED_POLICY)
     revisit = config.revisit
     match row.variant:
         case "fine-tuned":
@@ -110,7 +109,7 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
 
 
 _IMPROVER = (
-    "GnnConfig(max_starts=100, starts ranked by their estimates, fine_tuning_share=0.0, "
+    "GnnConfig(max_starts=100, starts ranked by schedules of single ops, fine_tuning_share=0.0, "
     "fine_tuning=FineTuningConfig(searches=6, evaluations=60, "
     "ppo=SearchPpoConfig(num_updates=600, learning_rate=0.0005, gamma=0.95, update_epochs=3, clip_coef=0.2, ent_coef=0.003, "
     "max_grad_norm=1.0, final_reward=False, least_spread=0.0002)), revisit_evaluations_per_unit=20, revisit_pairs=6000000, "

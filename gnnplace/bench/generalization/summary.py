@@ -17,7 +17,6 @@ Results = Mapping[Run, Mapping[str, Any]]
 RatiosOfRow = Mapping[tuple[str, int], float | None]
 """Ratios by case and seed; None for a placement that does not fit."""
 R = TypeVar("R", bound="OfCase")
-_COUNTS = (200, 1000, 2000, 5000)
 _NEAR = 1.02
 _EQUAL = 1e-3
 
@@ -126,8 +125,6 @@ def comparisons(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dic
         "search_to_annealing_60_s": ("gnn-60s", "annealing-60s"),
         **{f"search_to_annealing@{count}": (f"gnn@{count}", f"annealing@{count}") for count in (200, 1000, 5000)},
         "search@2000_to_annealing@500000": ("gnn@2000", "annealing@500000"),
-        "zero_shot_to_untrained": ("gnn-zero-shot", "gnn-untrained"),
-        **{f"trained_to_untrained@{count}": (f"gnn@{count}", f"gnn-untrained@{count}") for count in _COUNTS},
         **{f"whole_to_{part}": (ABLATED, f"gnn-{part}") for part in (*ABLATIONS, "no-lookahead", "every-step")},
         "fine_tuned_to_search@2000": ("gnn-fine-tuned", "gnn@2000"),
     }
@@ -137,9 +134,6 @@ def comparisons(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dic
     ]  # fmt: skip
     summary["zero_shot_evaluations_per_group_most"] = max(per_group, default=None)
     summary["zero_shot_better_than_heft_and_greedy"] = _against_list_schedulers(results, facts)
-    summary["trained_against_untrained"] = _margin(found, "gnn-zero-shot", "gnn-untrained")
-    for count in _COUNTS:
-        summary[f"trained_against_untrained@{count}"] = _margin(found, f"gnn@{count}", f"gnn-untrained@{count}")
     summary["cases"] = len(facts)
     return {name: value for name, value in summary.items() if value is not None}
 
@@ -168,24 +162,6 @@ def _against_list_schedulers(results: Results, facts: Mapping[str, Mapping[str, 
         "beatable": statistics.fmean(beatable),
         "cases_at_lower_bound": len(left_out),
     }
-
-
-def _margin(found: Mapping[str, RatiosOfRow], *rows: str) -> dict[str, Any] | None:
-    """Mean ratios by seed of a trained and an untrained row, and whether training gains more than the seeds differ."""
-    fits = [{key: ratio for key, ratio in found.get(row, {}).items() if ratio is not None} for row in rows]
-    both = fits[0].keys() & fits[1].keys()
-    if not both:
-        return None
-    seeds = sorted({seed for _, seed in both})
-    trained, untrained = (
-        [statistics.fmean(by_case[key] for key in both if key[1] == seed) for seed in seeds] for by_case in fits
-    )
-    margin = statistics.fmean(untrained) - statistics.fmean(trained)
-    spread = max(max(means) - min(means) for means in (trained, untrained))
-    return {
-        "trained_by_seed": trained, "untrained_by_seed": untrained, "margin": margin, "spread": spread,
-        "margin_is_larger": margin > spread,
-    }  # fmt: skip
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -13,14 +13,12 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Planner, Solution
-from gnnplace.policy import BUILDER_POLICY, SHIPPED_POLICY
+from gnnplace.policy import SHIPPED_POLICY
 
-LEARNED, BUILDER, PRIOR, UNIFORM = "gnn", "gnn-builder", "gnn-prior", "gnn-uniform"
-_POLICIES: Mapping[str, str] = {UNIFORM: "uniform", PRIOR: "prior", BUILDER: "builder"}
-METHODS = ("constructions", "annealing", "annealing-portfolio", UNIFORM, PRIOR, LEARNED, BUILDER)
-"""Constructions alone, annealing from a simple start and from the best construction, and one search under four policies."""
-POLICY_FILES: Mapping[str, Path] = {LEARNED: SHIPPED_POLICY, BUILDER: BUILDER_POLICY}
-"""Policies of the methods whose weights are in a file."""
+LEARNED, PRIOR, UNIFORM = "gnn", "gnn-prior", "gnn-uniform"
+_POLICIES: Mapping[str, str] = {UNIFORM: "uniform", PRIOR: "prior"}
+METHODS = ("constructions", "annealing", "annealing-portfolio", UNIFORM, PRIOR, LEARNED)
+"""Constructions alone, annealing from a simple start and from the best construction, and one search under three policies."""
 _FIRST_BATCH, _GROWTH = 10, 2
 
 

@@ -10,7 +10,7 @@ from gnnplace.bench.generalization.rows import sha256_of
 from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.ladder.means import Mean, geometric, mean_over_families
-from gnnplace.bench.ladder.methods import BUILDER, LEARNED, LIMITS, METHODS, POLICY_FILES, PRIOR, UNIFORM
+from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM
 from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.policy import SHIPPED_POLICY
@@ -25,8 +25,6 @@ _PAIRS = (
     ("learned_to_prior", LEARNED, PRIOR),
     ("learned_to_uniform", LEARNED, UNIFORM),
     ("learned_to_annealing_portfolio", LEARNED, "annealing-portfolio"),
-    ("builder_to_prior", BUILDER, PRIOR),
-    ("builder_to_learned", BUILDER, LEARNED),
 )
 COLUMNS = (
     "method",
@@ -61,13 +59,12 @@ def _bench(name: str, among: CaseSet, options: BenchOptions) -> BenchResult:
     policy = (options.policy or SHIPPED_POLICY).absolute()
     if not policy.exists():
         raise GnnplaceError(f"{policy}: there is no such policy")
-    files = {**POLICY_FILES, LEARNED: policy}
     check_known(options.rows, [*METHODS, *LIMITS], "method or budget")
     methods = [method for method in METHODS if method in options.rows] or list(METHODS)
     limits = [limit for limit in LIMITS if limit in options.rows] or list(LIMITS)
     cases = matching({case: case for case in among.cases}, options.only, "case")
     runs = [
-        LadderRun(case, method, limit, seed, sha256_of(files[method]) if method in files else "")
+        LadderRun(case, method, limit, seed, sha256_of(policy) if method == LEARNED else "")
         for limit in limits for case in cases for method in methods for seed in options.seed_range(_SEEDS)
     ]  # fmt: skip
     found = run_cases(runs, partial(run_result, policy=policy), options, _progress)
@@ -110,7 +107,7 @@ def _mean_or_none(values: Sequence[float | None]) -> float | None:
 def comparisons(
     seconds: Seconds, best: Mapping[str, float], family: Mapping[str, str], limits: Sequence[str]
 ) -> dict[str, Any]:
-    """The learned policies against the prior, and `gnn` against annealing from the best construction, at every budget.
+    """The learned policy against the prior, and against annealing from the best construction, at every budget.
 
     `learned_to_prior_hard@20` has only the cases in which the prior is more than 2 % above the best known with 20 evaluations,
     `learned_to_prior_undrawn@20` only families that training does not draw with like settings.

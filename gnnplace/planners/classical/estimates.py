@@ -49,7 +49,7 @@ def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Est
     found: list[Estimated] = []
     for assignment in within_seconds(search, islice(assignments, limit)):
         schedule = scheduled(problem, problem.unit_devices(assignment[group_of_op]))
-        found.append(_estimate(problem, assignment, schedule))
+        found.append(estimate(problem, assignment, schedule))
     return found
 
 
@@ -71,7 +71,7 @@ def distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
 
 def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
     """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
-    building = (_estimate(search.problem, schedule.assignment, schedule) for schedule in schedules)
+    building = (estimate(search.problem, schedule.assignment, schedule) for schedule in schedules)
     return list({each.assignment.tobytes(): each for each in within_seconds(search, building)}.values())
 
 
@@ -85,7 +85,8 @@ def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) ->
     return sorted(found, key=rank)
 
 
-def _estimate(problem: Problem, assignment: IntArray, schedule: ListSchedule) -> Estimated:
+def estimate(problem: Problem, assignment: IntArray, schedule: ListSchedule) -> Estimated:
+    """The estimates of a schedule of the assignment `[N]`."""
     return Estimated(assignment, schedule, _estimated_s(problem, schedule), estimated_peak_bytes(problem, schedule))
 
 
