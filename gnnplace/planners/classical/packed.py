@@ -79,8 +79,8 @@ def evaluate_packed(
     """Evaluates `count` distinct packed schedules or repairs of them; those in `seen` are left out, others are added to it.
 
     The result has each assignment `[N]` with its penalised seconds. Candidates have two estimates, by list schedules of the
-    problem's ops and of the single ops in them, which choose in turn: the shortest makespan that leaves a share of each memory
-    free. Estimates of peak memory are not exact, so the share shrinks after a placement that fits, and grows after one that does
+    problem's ops and of the single ops in them, which choose in turn: the shortest makespan whose peaks fill at most a share of each
+    memory. Estimates of peaks are not exact, so the share grows after a placement that fits, and shrinks after one that does
     not. On the five development cases with limited memory (four seeds), the best of 6, 12 and 24 took 1.56, 1.52 and 1.49 times the
     best known seconds, and 1.65, 1.64 and 1.52 times with three fixed shares.
     """
