@@ -1,6 +1,7 @@
 """Packed list schedules: live memory, estimated peaks, and the price of memory by hand."""
 
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,17 +213,29 @@ def choices_of_two() -> tuple[packed._Choice, IntArray, IntArray]:
 def test_a_choice_leaves_a_share_of_the_memory_free() -> None:
     choice, full, spare = choices_of_two()
     seen = Seen()
-    assert [choice.best(seen), choice.best(seen)] == [pytest.approx(spare), pytest.approx(full)]
+    assert choice.best(seen) is spare
+    assert choice.best(seen) is full
     assert choice.best(seen) is None
 
 
-def test_a_choice_fills_more_after_placements_that_fit_and_less_after_others() -> None:
-    choice, full, spare = choices_of_two()
-    choice.learn(fits=True)
-    choice.learn(fits=True)
-    assert choice.best(Seen()) is full
-    choice.learn(fits=False)
-    assert choice.best(Seen()) is spare
+@pytest.mark.parametrize("fits", [True, False])
+def test_estimates_may_fill_more_after_a_placement_that_fits_and_less_after_others(
+    fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, shares = large_between_small(), list[float]()
+
+    def noted(*arguments: Any) -> list[Estimated]:
+        shares.append(arguments[2])
+        return ranked(*arguments)
+
+    monkeypatch.setattr(Problem, "worst_case_s", np.inf if fits else 0.0)
+    candidates = packed._candidates
+    monkeypatch.setattr(packed, "_candidates", lambda *arguments: candidates(*arguments)[:1])
+    with Search(problem, Budget(3), "test", 0) as search:
+        monkeypatch.setattr(packed, "ranked", noted)
+        evaluate_packed(search, 3, np.random.default_rng(0))
+    factor = 1.03 if fits else 0.9
+    assert shares[-3:] == pytest.approx([0.97, 0.97 * factor, 0.97 * factor**2])
 
 
 def test_large_problems_are_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 from gnnplace.bench.harness import check_known
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.solution import Budget, Planner
-from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.training import Ablation
 
 Variant = Literal["plain", "fine-tuned", "every-step", "no-lookahead"]
@@ -91,11 +90,11 @@ def policy_of(row: Row, policy: Path) -> Path | None:
 
 def planner_of(row: Row, policy: Path | None) -> Planner:
     """The row's planner, where `policy` is the row's own."""
-    if row.variant is None:
+    if policy is None:
         return load_planner(row.planner)
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
-    config = GnnConfig(policy=policy or SHIPPED_POLICY)
+    config = GnnConfig(policy=policy)
     revisit = config.revisit
     match row.variant:
         case "fine-tuned":

@@ -1,6 +1,6 @@
 """Estimates of placements and of list schedules, which choose what is worth an evaluation."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -75,14 +75,11 @@ def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimat
     return list({each.assignment.tobytes(): each for each in within_seconds(search, building)}.values())
 
 
-def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) -> list[Estimated]:
+def ranked(problem: Problem, found: Sequence[Estimated], filled: float = 1.0) -> list[Estimated]:
     """The schedules by missing memory, then by seconds; memory is missing above the share `filled`."""
-    limit_bytes = filled * problem.topology.memory_bytes
-
-    def rank(each: Estimated) -> tuple[int, float]:
-        return int(np.maximum(0, each.peak_bytes - limit_bytes).sum()), each.seconds
-
-    return sorted(found, key=rank)
+    peak_bytes = np.array([each.peak_bytes for each in found]).reshape(len(found), -1)
+    missing = np.maximum(0.0, peak_bytes - filled * problem.topology.memory_bytes).sum(axis=1)
+    return [found[index] for index in np.lexsort(([each.seconds for each in found], missing))]
 
 
 def estimate(problem: Problem, assignment: IntArray, schedule: ListSchedule) -> Estimated:

@@ -1,5 +1,6 @@
 """List schedules that pack memory first, for devices that hold the model only together, or not at all without a host."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +30,11 @@ _TOGETHER_SHARE = 0.5  # of the schedules
 _LARGE_SHARES = (0.1, 0.2, 0.4, 0.7)  # of the largest need of a unit, for those that go to few devices
 _BATCH_SIZE = 16
 _FILLED = (0.92, 0.98, 1.04)  # shares of a memory that the estimate of a repair may fill, in turn
-_FIRST_FILLED, _FILLED_AFTER_FIT, _FILLED_AFTER_MISFIT = 0.97, 1.03, 0.9  # such a share for a choice, and its changes
+_FIRST_FILLED, _AFTER_FIT, _AFTER_MISFIT = (
+    0.97,
+    1.03,
+    0.9,
+)  # such a share before the first evaluation, and factors after each
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
 _ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated
@@ -88,37 +93,32 @@ def evaluate_packed(
     if count <= 0:
         return []
     seen, found = seen or Seen(), list[tuple[IntArray, float]]()
-    choices = [_Choice(search.problem, each) for each in _candidates(search, count, rng)]
+    choices = deque(_Choice(search.problem, each) for each in _candidates(search, count, rng))
     while choices and len(found) < count and search.remaining:
-        choice = choices.pop(0)
+        choice = choices.popleft()
         assignment = choice.best(seen)
         if assignment is None:
             continue
         seconds = float(search.evaluate_batch(assignment[None])[0])
         found.append((assignment, seconds))
-        choice.learn(fits=seconds <= search.problem.worst_case_s)
+        choice.filled *= _AFTER_FIT if seconds <= search.problem.worst_case_s else _AFTER_MISFIT
         choices.append(choice)
     return found
 
 
+@dataclass(eq=False)
 class _Choice:
-    """Chooses among estimated placements; `filled` is the share of each memory that an estimate may fill."""
+    """Chooses among estimated placements."""
 
-    def __init__(self, problem: Problem, among: Sequence[Estimated]) -> None:
-        self._among, self._filled = among, _FIRST_FILLED
-        self._limit_bytes = problem.topology.memory_bytes
-        self._seconds = np.array([each.seconds for each in among])
-        self._peak_bytes = np.array([each.peak_bytes for each in among]).reshape(len(among), -1)
+    problem: Problem
+    among: Sequence[Estimated]
+    filled: float = _FIRST_FILLED
+    """Share of each memory that an estimate may fill."""
 
     def best(self, seen: Seen) -> IntArray | None:
         """The best assignment `[N]` that is not in `seen`, to which it is added; None where there is none."""
-        missing = np.maximum(0.0, self._peak_bytes - self._filled * self._limit_bytes).sum(axis=1)
-        assignments = (self._among[index].assignment for index in np.lexsort((self._seconds, missing)))
-        return next((each for each in assignments if seen.add(each)), None)
-
-    def learn(self, fits: bool) -> None:
-        """Says whether the last choice fitted."""
-        self._filled *= _FILLED_AFTER_FIT if fits else _FILLED_AFTER_MISFIT
+        by_estimate = (each.assignment for each in ranked(self.problem, self.among, self.filled))
+        return next((each for each in by_estimate if seen.add(each)), None)
 
 
 def _candidates(search: Search, count: int, rng: np.random.Generator) -> tuple[list[Estimated], list[Estimated]]:

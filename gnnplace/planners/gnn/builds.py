@@ -16,11 +16,10 @@ from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.classical.estimates import estimate, estimated_peak_bytes, ranked
 from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decided, decide, empty_trace
-from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, write_reference
+from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, reference_to
 from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
-from gnnplace.policy.pair_features import pair_features
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 12
 """Samples of which the best counts, at least and at most, when the policy is trained."""
@@ -44,7 +43,7 @@ def policy_schedules(
     seeds), revisions shorten the result of `gnn` by 0.7 % with one evaluation and by 0.2 to 0.3 % with 20 and 50. More
     revisions, or revisions of revisions, did no better.
     """
-    builder, most = _Builder(problem, policy, rng), _REVISED * _REVISIONS
+    builder = _Builder(problem, policy, rng)
     affordable = max(1, _MOST_PAIRS // max(1, problem.num_units * problem.topology.num_devices))
     count = min(count, affordable)
     parts, reference, budget = builder.encoded(None), no_reference(builder.tables), sample_budget(count)
@@ -53,7 +52,7 @@ def policy_schedules(
         decided = builder.decide(parts, reference, Choice(float(number > 0), budget, NO_TEACHER))
         found.setdefault(decided.assignment.tobytes(), decided)
         yield _schedule(decided)
-    if count + most > affordable:
+    if count + _REVISED * _REVISIONS > affordable:
         return
     estimates = [estimate(problem, each.assignment, _schedule(each)) for each in found.values()]
     for each in ranked(problem, estimates)[:_REVISED]:
@@ -94,11 +93,7 @@ class _Builder:
         write_times(tables, timing, 0, times, float(decided.end_s.max(initial=0.0)))
         peak_bytes = estimated_peak_bytes(problem, _schedule(decided))
         timing.peak_memory_bytes[0] = peak_bytes[problem.topology.memory_home]
-        reference, units = no_reference(self.tables), np.arange(problem.num_units)
-        pair, _, _ = pair_features(
-            self._inputs.features, tables, timing, np.zeros_like(units), units, problem.topology.memory_bytes, 0.0
-        )
-        write_reference(reference, problem.unit_of_op, decided.devices, timing, pair)
+        reference = reference_to(problem, self.tables, self._inputs, timing)
         return self.encoded(sweep_features(self._inputs.features, tables, timing)), reference
 
     def encoded(self, features: tuple[np.ndarray, np.ndarray] | None) -> DecisionParts:

@@ -11,7 +11,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, rank_order
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
 from gnnplace.policy.features import edge_tensors
-from gnnplace.policy.pair_features import PAIR
+from gnnplace.policy.network import PolicyInputs
+from gnnplace.policy.pair_features import PAIR, pair_features
 
 
 class Neighbours(NamedTuple):
@@ -125,6 +126,16 @@ def no_reference(tables: DecisionTables) -> Reference:
         np.full(units, -1), np.ones(units, dtype=np.bool_), tables.tail_s.copy(), np.zeros(units), np.zeros(devices),
         np.array([max(longest_s, tables.scales.even_load_s)]), np.zeros((units, devices, len(PAIR)), dtype=np.float32),
     )  # fmt: skip
+
+
+def reference_to(problem: Problem, tables: DecisionTables, inputs: PolicyInputs, timing: Timing) -> Reference:
+    """The first schedule of `timing` as a reference in which all units are free."""
+    reference, units = no_reference(tables), np.arange(problem.num_units)
+    pair, _, _ = pair_features(
+        inputs.features, inputs.tables, timing, np.zeros_like(units), units, problem.topology.memory_bytes, 0.0
+    )
+    write_reference(reference, problem.unit_of_op, problem.unit_devices(timing.assignment[0]), timing, pair)
+    return reference
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

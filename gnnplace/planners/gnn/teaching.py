@@ -13,7 +13,7 @@ from gnnplace.local_search import WalkRequest
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.builds import LEAST_SAMPLES, MOST_SAMPLES, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, DecisionTrace, decide, empty_trace
-from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, write_reference
+from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, reference_to
 from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import Decisions, PolicyInputs, PolicyNetwork
@@ -206,10 +206,8 @@ class _Groups:
 
     def _referenced(self, devices: IntArray) -> tuple[Reference, DecisionParts]:
         """The placement `[U]` as a reference in which all units are free, and the policy for it."""
-        timing, reference = self._scheduled(devices), no_reference(self._tables)
-        pair, _, _ = self._pair_features(timing, 0.0)
-        write_reference(reference, self.problem.unit_of_op, devices, timing, pair)
-        return reference, self._encoded(timing)
+        timing = self._scheduled(devices)
+        return reference_to(self.problem, self._tables, self.inputs, timing), self._encoded(timing)
 
     def _pair_features(self, timing: Timing, budget: float) -> tuple[Float32Array, Float32Array, BoolArray]:
         tables, memory_bytes = self.inputs.tables, self.problem.topology.memory_bytes
