@@ -107,16 +107,17 @@ def executed_plan(
             measured, makespan_s=best_s * (1 + found.difference), spread_s=best_s * half, repeats=found.pairs
         )
     if plain.best is not None and not is_faster:
-        measured, kept = plain.best, "single"
+        measured, answer = plain.best, "single"
         if plain.best_session in setup.topology.device_names:
             warning = f"no placement beats the single device {plain.best_session} beyond the noise; the whole model stays there"
         else:
             warning = (
                 f"one plain session over {plain.best_session} is faster than any placement found, and is the answer"
             )
-            setup, kept = setup.with_session(plain.best_session, plain.single_device, plain.ratio), PLAIN_SESSION
+            setup, answer = setup.with_session(plain.best_session, plain.single_device, plain.ratio), PLAIN_SESSION
         index = setup.topology.device_index[plain.best_session]
         if set(chosen.assignment.tolist()) != {index}:
+            kept = answer
             warnings.append(warning)
         chosen = Placement(np.full_like(chosen.assignment, index))
     if not comparison.confirmed:
@@ -153,7 +154,7 @@ def executed_plan(
         record["difference"], record["difference_interval"] = found.difference, (found.low, found.high)
     of_planner = sorted(zip(finalists, comparison.evaluations, strict=True), key=_seconds_of, reverse=True)
     best = {finalist.planner: evaluation for finalist, evaluation in of_planner}
-    if kept == PLAIN_SESSION:
+    if measured is plain.best:
         best[kept] = measured
     rows = tuple(
         _row(name, best[name], solution) for name in dict.fromkeys([*(run.planner for run in finalists), *best])

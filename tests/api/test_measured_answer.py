@@ -50,7 +50,6 @@ def answered(tmp_path: Path) -> Answered:
     graph = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
     write_graph(graph, tmp_path / "pair.json")
     setup = ProblemSetup.build(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
-    finalists = finalists_of("gnn", [on(0, 1), on(1, 0)], {"heft": on(1, 1)})
     solution = Solution("gnn", 0, on(0, 1), 1.0, 5, 2.0, ())
     base = setup.simulator.evaluate(on(0, 1))
 
@@ -58,8 +57,13 @@ def answered(tmp_path: Path) -> Answered:
         return dataclasses.replace(base, evaluator="measured", makespan_s=median_s, spread_s=0.01, repeats=9)
 
     def plan(
-        medians: list[float], single_s: float, confirmed: bool = True, difference: Difference | None = None
+        medians: list[float],
+        single_s: float,
+        confirmed: bool = True,
+        difference: Difference | None = None,
+        heft: Placement = on(1, 1),
     ) -> Plan:
+        finalists = finalists_of("gnn", [on(0, 1), on(1, 0)], {"heft": heft})
         device = setup.topology.device_names[0]
         plain = PlainSessions(measured(single_s), device, measured(single_s), device)
         comparison = Comparison(tuple(map(measured, medians)), plain, difference, confirmed)
@@ -98,6 +102,13 @@ def test_a_placement_that_beats_the_single_device_only_by_noise_is_not_kept(answ
     plan = answered([1.0, 0.99, 1.2], 1.005)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([0, 0], "single")
     assert "no placement beats the single device k40:0 beyond the noise" in plan.warnings[0]
+    assert {row["planner"]: row["makespan_s"] for row in plan.rows} == {"gnn": 0.99, "heft": 1.2, "single": 1.005}
+
+
+def test_a_planner_that_leaves_the_model_on_the_best_single_device_is_the_one_that_is_kept(answered: Answered) -> None:
+    plan = answered([1.0, 0.99, 0.985], 0.981, heft=on(0, 0))
+    assert (plan.placement.assignment.tolist(), plan.kept, plan.warnings) == ([0, 0], "heft", ())
+    assert {row["planner"]: row["makespan_s"] for row in plan.rows} == {"gnn": 0.99, "heft": 0.981}
 
 
 @pytest.mark.parametrize(("single_s", "kept", "median_s"), [(2.0, "gnn", 0.8), (0.81, "single", 0.81)])
