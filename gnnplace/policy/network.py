@@ -78,7 +78,7 @@ class PolicyConfig:
     decision_width: int = 64
     """Width of the first hidden layer of the head that decides, the second has half of it; 0: the policy only scores moves."""
     budget_features: bool = True
-    """False, of earlier policies: the remaining budget and shared resources are not among the features of moves."""
+    """False: the remaining budget and shared resources are not among the features of moves, as where one model is executed to train."""
     message_passing: bool = True
     """False, for ablation: no rounds; an embedding depends on the unit's own features alone."""
     device_features: bool = True

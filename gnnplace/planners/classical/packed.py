@@ -30,11 +30,8 @@ _TOGETHER_SHARE = 0.5  # of the schedules
 _LARGE_SHARES = (0.1, 0.2, 0.4, 0.7)  # of the largest need of a unit, for those that go to few devices
 _BATCH_SIZE = 16
 _FILLED = (0.92, 0.98, 1.04)  # shares of a memory that the estimate of a repair may fill, in turn
-_FIRST_FILLED, _AFTER_FIT, _AFTER_MISFIT = (
-    0.97,
-    1.03,
-    0.9,
-)  # such a share before the first evaluation, and factors after each
+_FIRST_FILLED = 0.97  # share of a memory that an estimate may fill before the first evaluation
+_AFTER_FIT, _AFTER_MISFIT = 1.03, 0.9  # factors of that share after an evaluation
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
 _ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated

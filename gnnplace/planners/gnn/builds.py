@@ -1,7 +1,5 @@
 """Schedules that the policy builds from nothing, and the best of them built again, as starts of searches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
