@@ -18,7 +18,7 @@ from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, WalkConfig, fine_tune, revisit, walk
-from gnnplace.planners.search import Search, ShareUsed
+from gnnplace.planners.search import BudgetExhausted, Search, ShareUsed
 from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.checkpoint import Policy, named_policy
 from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
@@ -128,7 +128,8 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy, config: 
     num_placements = math.prod(search.problem.action_mask.sum(axis=1).tolist())
     if search.remaining and num_placements > search.evaluations:
         annealing = config.walk.annealing.where_tight(starts.is_tight)
-        walk(policy_search, replace(config.walk, annealing=annealing))
+        with suppress(BudgetExhausted):
+            walk(policy_search, replace(config.walk, annealing=annealing))
         search.stage("walk")
 
 
