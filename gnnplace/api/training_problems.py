@@ -50,7 +50,7 @@ class ProblemRanges:
     max_pairs: int = 900
     """Maximum units times devices, which determines the cost of a training search; larger problems are drawn again."""
     constructions: int = 40
-    """Number of constructed placements, of which the best is the start; with 0 it is HEFT's."""
+    """Number of constructed placements, of which the best is the start; with 0 it is HEFT's, or one device where that does not fit."""
     least_headroom: float = 0.01
     """Minimum advantage of a longer over a shorter walk from the start, in the logarithm of the seconds, each the best of two.
     On most problems all searches end alike after a few hundred evaluations; such problems teach a search nothing and are drawn again.
@@ -74,7 +74,7 @@ LESSON_RANGES = ProblemRanges(
     max_pairs=2400,
     constructions=0,
     least_headroom=0.0,
-    devices=DeviceRanges(num_devices=(2, 4, 5, 7, 8, 9, 10, 12, 20, 32), binding_share=0.2),
+    devices=DeviceRanges(num_devices=(2, 4, 5, 7, 8, 9, 10, 12, 20, 32), binding_share=0.2, binding_memory=(0.6, 1.6)),
 )
 """Problems whose schedules the policy builds and revises: more and larger ones than searches could learn from in the same time."""
 
@@ -153,7 +153,10 @@ def _start(problem: Problem, number: int, rng: np.random.Generator, ranges: Prob
     """The best construction `[N]` and its penalised seconds."""
     if ranges.constructions == 0:
         heft = list_schedule(problem).assignment
-        return heft, float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(heft[None]))[0])
+        tried = np.concatenate([heft[None], problem.single_device_assignments])
+        seconds = problem.penalised_batch_s(problem.evaluator.evaluate_batch(tried))
+        best = 0 if seconds[0] <= problem.worst_case_s else int(seconds.argmin())
+        return tried[best], float(seconds[best])
     with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
         starts = evaluate_starts(search, ranges.constructions, rng)
     return starts.assignments[0], float(starts.seconds[0])

@@ -51,6 +51,10 @@ class DeviceRanges:
     """Fraction of sets with accelerators in which only the hosts have unlimited memory."""
     binding_memory: Range = (0.7, 2.5)
     """Memory of all accelerators together in such a set, as a multiple of the model's need."""
+    binding_uneven_share: float = 0.5
+    """Fraction of such sets whose accelerators have unequal memories."""
+    binding_uneven: Range = (0.3, 1.0)
+    """Memories of these before they are scaled to their sum."""
 
     def __post_init__(self) -> None:
         if not self.num_devices or min(self.num_devices) < 2:
@@ -95,8 +99,11 @@ def limit_memory(
     accelerators = [device for device in topology.devices if not device.is_host]
     if not accelerators or rng.random() >= ranges.binding_share:
         return topology
-    capacity = int(needed_bytes * _draw(rng, ranges.binding_memory) / len(accelerators))
-    devices = (device if device.is_host else replace(device, memory_bytes=capacity) for device in topology.devices)
+    total_bytes = needed_bytes * _draw(rng, ranges.binding_memory)
+    uneven = rng.random() < ranges.binding_uneven_share
+    shares = np.array([_draw(rng, ranges.binding_uneven) if uneven else 1.0 for _ in accelerators])
+    sizes = dict(zip((each.name for each in accelerators), total_bytes * shares / shares.sum(), strict=True))
+    devices = (each if each.is_host else replace(each, memory_bytes=int(sizes[each.name])) for each in topology.devices)
     return replace(topology, devices=tuple(devices))
 
 

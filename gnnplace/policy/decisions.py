@@ -19,17 +19,19 @@ from gnnplace.policy.pair_features import PAIR
 
 # Of a unit on a device in the partial schedule: whether its first op ends first there, also with 3 and 12 times the transfers;
 # transfers and shares of the unit's bytes; the longest path through it; the device's load, memory and what runs there already.
+# `needed_share` is the part of the device's memory that the unit needs, `capacity` that memory as a share of the model's need.
 _DecisionColumns = namedtuple(
     "_DecisionColumns",
     "end_gap ends_first ends_first_3 ends_first_12 wait ready_gap slowdown time input_transfer inputs_there latest_there path "
     "path_growth load load_after idle memory_after fits coparents ancestors output_transfer outputs_there was_here "
-    "load_before last exclusive",
+    "load_before last exclusive needed_share capacity",
 )
-# Of the decision on any device; `budget` is about the number of samples of which the best counts.
+# Of the decision on any device; `budget` is about the number of samples of which the best counts. `pressure` is the model's need
+# of memory as a share of all scarce memory, `room` what undecided units need as a share of what is still free there.
 _ContextColumns = namedtuple(
     "_ContextColumns",
     "progress urgency in_degree out_degree time gap pressure devices transfer_to_compute transfer throughput revises slack "
-    "budget size delay free_share",
+    "budget size delay free_share room",
 )
 
 DECISION = _DecisionColumns(*range(len(_DecisionColumns._fields)))

@@ -15,7 +15,7 @@ from gnnplace.env.timing import Timing, UnitTables
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
 
-FEATURE_VERSION = 3
+FEATURE_VERSION = 4
 """Grows with every change of a feature's meaning; a policy file states the version that it was trained with."""
 
 NUM_TYPE_BUCKETS = 64

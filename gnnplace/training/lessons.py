@@ -21,8 +21,8 @@ from gnnplace.policy.network import Decisions, PolicyInputs, PolicyNetwork
 from gnnplace.training.search_ppo import average_gradients, move_log_odds
 from gnnplace.training.search_trace import SearchTrace
 
-_LEAST_SPREAD = 3e-3
-"""Spread of the logarithms of seconds in a group below which its advantages shrink: smaller differences say little."""
+_FULL_SPREAD = 0.05
+"""Spread of the logarithms of seconds in a group below which its advantages shrink, with the square root: less can be won there."""
 
 
 class Lesson(Protocol):
@@ -40,6 +40,7 @@ class DecisionLesson:
     nodes: Tensor  # [U, B, F] features of `B` encodings
     edges: Tensor  # [E, B, F]
     decisions: Decisions
+    temperatures: Tensor  # [R] at which the decisions were drawn
     weights: Tensor  # [R]
     shares: Tensor  # [R] of each decision in its group; the entropy bonus is that of every group's mean entropy
     ent_coef: float
@@ -47,7 +48,8 @@ class DecisionLesson:
     def loss(self, network: PolicyNetwork) -> tuple[Tensor, float]:
         """The weighted negative log probability of the decisions, minus the entropy bonus."""
         embeddings = network.encode(self.inputs, self.nodes, self.edges)
-        log_probs = torch.log_softmax(network.decision_logits(self.inputs, embeddings, self.decisions), dim=1)
+        logits = network.decision_logits(self.inputs, embeddings, self.decisions)
+        log_probs = torch.log_softmax(logits / self.temperatures[:, None], dim=1)
         chosen = log_probs.gather(1, self.decisions.chosen[:, None]).squeeze(1)
         entropies = -(log_probs.exp() * log_probs.masked_fill(~self.decisions.mask, 0.0)).sum(dim=1)
         loss = -(chosen * self.weights).sum() - self.ent_coef * (entropies * self.shares).sum()
@@ -88,7 +90,7 @@ def group_advantages(gains: FloatArray, best_of: int) -> FloatArray:
     else:
         shares = contributions(gains, best_of)
     shares = shares - shares.mean()
-    return np.asarray(shares / max(float(shares.std()), 1e-12) * min(1.0, spread / _LEAST_SPREAD))
+    return np.asarray(shares / max(float(shares.std()), 1e-12) * min(1.0, math.sqrt(spread / _FULL_SPREAD)))
 
 
 def contributions(gains: FloatArray, best_of: int) -> FloatArray:

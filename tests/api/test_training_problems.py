@@ -13,6 +13,7 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.classical.annealing import plan as anneal_plan
 from gnnplace.planners.classical.constructions import Starts
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from models_zoo.networks.catalog import FAMILIES
@@ -92,6 +93,20 @@ def test_a_draw_without_a_start_that_fits_is_drawn_again(monkeypatch: pytest.Mon
     with pytest.raises(GnnplaceError, match="none of 3 draws"):
         SampledProblems(0, replace(SMALL, max_draws=3))(0)
     assert len(drawn) == 3
+
+
+def test_without_constructions_a_start_is_on_one_device_where_heft_does_not_fit() -> None:
+    devices = replace(SMALL.devices, binding_share=1.0, binding_memory=(0.6, 0.9), hosts_only_share=0.0)
+    source = SampledProblems(0, replace(SMALL, constructions=0, least_headroom=0.0, devices=devices))
+    on_one = 0
+    for number in range(12):
+        drawn = source(number)
+        assert drawn.start_s <= drawn.problem.worst_case_s
+        heft = list_schedule(drawn.problem).assignment
+        fits = bool(drawn.problem.evaluator.evaluate_batch(heft[None]).shortfall_bytes[0] <= 0)
+        assert (drawn.start == heft).all() if fits else len(set(drawn.start.tolist())) == 1
+        on_one += not fits
+    assert on_one >= 3
 
 
 def test_problems_grow_to_their_full_size() -> None:

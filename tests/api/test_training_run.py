@@ -124,6 +124,14 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: 
         stored_settings(tmp_path)
 
 
+def test_a_run_from_a_trained_policy_takes_smaller_steps_over_problems_of_full_size() -> None:
+    fresh, further = TrainSettings.of(200, 2, 0), TrainSettings.of(200, 2, 0, is_trained=True)
+    assert further.training.ppo.learning_rate < fresh.training.ppo.learning_rate
+    assert further.training.lesson_problems > fresh.training.lesson_problems
+    assert further.problems.growth == further.lessons.growth == 1
+    assert min(fresh.problems.growth, fresh.lessons.growth) >= 100
+
+
 @pytest.mark.parametrize("ablation", get_args(Ablation))
 def test_an_ablation_leaves_out_one_part_and_its_card_names_it(tmp_path: Path, ablation: Ablation) -> None:
     whole, without = TrainSettings.of(10, 1, 0), TrainSettings.of(10, 1, 0, ablation=ablation)

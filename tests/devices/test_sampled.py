@@ -70,6 +70,17 @@ def test_limited_memory_of_all_accelerators_together_is_a_share_of_the_model() -
         assert limited.links == topology.links
 
 
+@pytest.mark.parametrize("uneven_share", [0.0, 1.0])
+def test_accelerators_have_equal_memories_or_unequal_ones(uneven_share: float) -> None:
+    ranges = replace(DeviceRanges(), binding_share=1.0, binding_uneven_share=uneven_share, binding_uneven=(0.5, 1.0))
+    for seed, topology in enumerate(SETS):
+        limited = limit_memory(topology, 10**9, np.random.default_rng(seed), ranges)
+        sizes = [each.memory_bytes for each in limited.devices if each.memory_bytes is not None]
+        if len(sizes) > 1:
+            assert (len(set(sizes)) > 1) == bool(uneven_share)
+            assert max(sizes) <= 2.01 * min(sizes)
+
+
 def test_a_share_of_zero_leaves_memory_unlimited() -> None:
     ranges = replace(DeviceRanges(), binding_share=0.0)
     assert all(limit_memory(topology, 1, np.random.default_rng(0), ranges) is topology for topology in SETS)

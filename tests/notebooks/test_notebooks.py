@@ -131,10 +131,10 @@ def test_every_stored_result_of_a_notebook_exists_and_the_notebook_names_its_com
 
 
 def test_the_stored_training_curves_belong_to_the_shipped_policy() -> None:
-    first, last = json.loads((RESULTS / "training.json").read_text(encoding="utf-8"))["runs"]
+    runs = json.loads((RESULTS / "training.json").read_text(encoding="utf-8"))["runs"]
     policy = ROOT / "models_zoo" / "policies" / "gnn.safetensors"
     card = json.loads(policy.with_suffix(".json").read_text(encoding="utf-8"))
-    assert last["policy_sha256"] == hashlib.sha256(policy.read_bytes()).hexdigest()
-    assert first["policy_sha256"] == card["first_run"]["sha256"]
-    for run, stated in ((first, card["first_run"]), (last, card)):
+    assert runs[-1]["policy_sha256"] == hashlib.sha256(policy.read_bytes()).hexdigest()
+    assert [run["policy_sha256"] for run in runs[:-1]] == [stated["sha256"] for stated in card["earlier_runs"]]
+    for run, stated in zip(runs, [*card["earlier_runs"], card], strict=True):
         assert (run["command"], run["seed"], len(run["gain"])) == (stated["command"], stated["seed"], stated["updates"])

@@ -25,6 +25,7 @@ from gnnplace.planners.gnn.decision_tables import (
     DecisionTables,
     Reference,
     decision_tables,
+    for_sample,
     no_reference,
     write_reference,
 )
@@ -129,6 +130,52 @@ def test_a_device_without_room_is_no_option_while_another_has_room() -> None:
     for _ in range(30):
         devices = decide(tables, reference, parts, SAMPLED, untraced, rng).devices
         assert devices.sum() == 2
+
+
+def four_weights(*memories: int) -> Problem:
+    """Four ops with 10 bytes of weights each, on devices with these memories, which do not wait for each other."""
+    graph = OpGraph.build("weights", [Op(f"o{index}", memory_bytes=10) for index in range(4)])
+    topology = full_mesh(len(memories))
+    devices = (replace(each, memory_bytes=size) for each, size in zip(topology.devices, memories, strict=True))
+    return problem_of(graph, replace(topology, devices=tuple(devices)), np.ones((4, len(memories))))
+
+
+def test_a_decision_knows_how_scarce_memory_is_and_how_much_is_left_for_what_comes() -> None:
+    problem = four_weights(25, 15, 100)
+    tables, trace = decision_tables(problem), empty_trace(4, 3)
+    teacher = Choice(0.0, 0.0, np.array([0, 1, 2, 0]))
+    decide(tables, no_reference(tables), parts_for(problem), teacher, trace, np.random.default_rng(0))
+    order = trace.units.argsort()
+    assert trace.units[order].tolist() == [0, 1, 2, 3]
+    needed_shares = np.log1p(50 * np.array([10 / 25, 10 / 15, 10 / 100]))
+    for row in range(4):
+        allowed = trace.mask[row]
+        assert trace.pair[row, allowed, DECISION.needed_share] == pytest.approx(needed_shares[allowed])
+    assert trace.pair[0, :, DECISION.capacity] == pytest.approx([25 / 40, 15 / 40, 2.0])
+    assert trace.context[:, DECISION_CONTEXT.pressure] == pytest.approx([1.0] * 4)
+    placed_bytes = np.array([10.0 if teacher.teacher[unit] < 2 else 0.0 for unit in trace.units])
+    free_bytes = 40.0 - np.concatenate([[0.0], placed_bytes.cumsum()[:-1]])
+    left_bytes = 40.0 - 10.0 * np.arange(4)
+    assert trace.context[:, DECISION_CONTEXT.room] == pytest.approx(left_bytes / free_bytes)
+
+
+def test_where_every_memory_holds_the_model_none_is_scarce() -> None:
+    tables = decision_tables(four_weights(40, 50))
+    assert (tables.scarce.tolist(), tables.scales.pressure) == ([], 0.0)
+    assert for_sample(tables, 3).machine.limit_bytes.tolist() == [40.0, 50.0]
+
+
+def test_samples_fill_different_shares_of_scarce_memories() -> None:
+    problem = four_weights(35, 35)
+    tables, parts, untraced = decision_tables(problem), parts_for(problem), empty_trace(0, 2)
+    teacher = Choice(0.0, 0.0, np.zeros(4, dtype=np.int64))
+    on_first = [
+        int((decide(for_sample(tables, number), no_reference(tables), parts, teacher, untraced, np.random.default_rng(0)).devices == 0).sum())
+        for number in range(6)
+    ]  # fmt: skip
+    assert on_first == [3, 2, 2, 2, 2, 2]
+    limits = [for_sample(tables, number).machine.limit_bytes[0] for number in (0, 1, 5, 6)]
+    assert limits == pytest.approx([35.0, 0.85 * 35.0, 0.3 * 35.0, 35.0])
 
 
 def test_the_policy_builds_a_greedy_schedule_and_samples() -> None:

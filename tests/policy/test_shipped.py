@@ -26,15 +26,17 @@ def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -
     assert SHIPPED_POLICY.stat().st_size < 500_000
 
 
-def test_the_policy_was_trained_in_two_runs_with_the_settings_on_its_card() -> None:
+def test_the_policy_was_trained_in_runs_of_which_the_card_has_the_commands_and_the_last_one_its_settings() -> None:
     network, card = load_policy(SHIPPED_POLICY)
-    first = card["first_run"]
-    assert first["command"] == "gnnplace train --out first.safetensors --updates 600 --processes 2 --seed 0"
-    assert card["start"]["sha256"] == first["sha256"]
-    assert card["command"] == (
-        "gnnplace train --out gnn.safetensors --updates 350 --processes 2 --seed 1 --policy first.safetensors"
-    )
-    settings = TrainSettings.of(num_updates=350, num_processes=2, seed=1)
+    commands = [run["command"] for run in card["earlier_runs"]] + [card["command"]]
+    assert commands == [
+        "gnnplace train --out first.safetensors --updates 600 --processes 2 --seed 0",
+        "gnnplace train --out second.safetensors --updates 350 --processes 2 --seed 1 --policy first.safetensors",
+        "gnnplace train --out third.safetensors --updates 330 --processes 2 --seed 3 --policy second.safetensors",
+        "gnnplace train --out gnn.safetensors --updates 280 --processes 2 --seed 7 --policy third.safetensors",
+    ]
+    assert card["start"]["sha256"] == card["earlier_runs"][-1]["sha256"]
+    settings = TrainSettings.of(num_updates=280, num_processes=2, seed=7, is_trained=True)
     training = dataclasses.replace(settings.training, imitation_share=0.0)  # the first run imitated
     data = {
         "families": training_families(),

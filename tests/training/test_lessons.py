@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gnnplace.planners.gnn.builds import policy_schedules
-from gnnplace.planners.gnn.teaching import lessons_of
+from gnnplace.planners.gnn.teaching import TeachingConfig, lessons_of
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
-from gnnplace.training.lessons import contributions, group_advantages, lesson_update
+from gnnplace.training.lessons import DecisionLesson, contributions, group_advantages, lesson_update
 from tests.problems import random_layers, two_chains
 from tests.training.conftest import on_first_device
 
@@ -54,6 +54,23 @@ def test_lessons_make_the_schedules_of_another_problem_shorter(imitates: bool) -
         lessons = lessons_of(network, policy_inputs(training.problem), training, rng, imitates)
         assert np.isfinite(lesson_update(network, optimizer, lessons, 1.0).lesson_loss)
     assert mean_seconds(network) < 0.9 * before_s
+
+
+def test_decisions_learn_at_the_temperature_at_which_they_were_drawn() -> None:
+    network, training = build_policy(0, TINY), on_first_device(random_layers(1))
+    inputs = policy_inputs(training.problem)
+    config = TeachingConfig(explored=(2.5,), ent_coef=0.0)
+    [lesson] = lessons_of(network, inputs, training, np.random.default_rng(0), False, config)
+    assert isinstance(lesson, DecisionLesson)
+    assert (lesson.temperatures == 2.5).all()
+    logits = network.decision_logits(inputs, network.encode(inputs, lesson.nodes, lesson.edges), lesson.decisions)
+    chosen = torch.log_softmax(logits / 2.5, dim=1)[torch.arange(len(logits)), lesson.decisions.chosen]
+    loss, _ = lesson.loss(network)
+    assert float(loss.detach()) == pytest.approx(-float((chosen * lesson.weights).sum().detach()), rel=1e-5)
+    drawn = TeachingConfig(explored=(1.0, 4.0))
+    [mixed] = lessons_of(network, inputs, training, np.random.default_rng(0), False, drawn)
+    assert isinstance(mixed, DecisionLesson)
+    assert set(mixed.temperatures.tolist()) == {1.0, 4.0}
 
 
 def test_imitation_also_teaches_which_single_moves_improve_and_practice_leaves_those_weights() -> None:

@@ -108,7 +108,8 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
 
 
 _IMPROVER = (
-    "GnnConfig(max_starts=100, starts ranked by schedules of single ops, fine_tuning_share=0.0, "
+    "GnnConfig(max_starts=100, starts ranked by schedules of single ops, built by the policy, revised once, and packed, "
+    "fine_tuning_share=0.0, "
     "fine_tuning=FineTuningConfig(searches=6, evaluations=60, "
     "ppo=SearchPpoConfig(num_updates=600, learning_rate=0.0005, gamma=0.95, update_epochs=3, clip_coef=0.2, ent_coef=0.003, "
     "max_grad_norm=1.0, final_reward=False, least_spread=0.0002)), revisit_evaluations_per_unit=20, revisit_pairs=6000000, "

@@ -88,17 +88,18 @@ def evaluate_starts(
         search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
     is_tight = missing_bytes(search.problem, heft) > 0
-    candidates = within_seconds(search, _constructions(search.problem, heft, others, count, rng))
+    packable = list(within_seconds(search, others)) if is_tight else []
+    candidates = within_seconds(search, _constructions(search.problem, heft, packable or others, count, rng))
     num_packed = max(1, int(_PACKED_STARTS_SHARE * count)) if is_tight else 0
     sure = [heft.assignment, *search.problem.single_device_assignments]
     are_few, seen = len(sure) <= _SURE_SHARE * count, Seen()
     if search.budget.evaluations is None:  # an evaluation is cheaper than an estimate by single ops
         first = _evaluated(search, seen.fresh(sure) if are_few else [])
-        packed = evaluate_packed(search, num_packed, rng, seen)
+        packed = evaluate_packed(search, num_packed, rng, seen, packable)
         others_found = (_evaluated(search, [each]) for each in candidates if seen.add(each))
         return _sorted([*first, *packed, *chain.from_iterable(others_found)], is_tight)
     chosen = best_estimated(search, candidates)
-    packed = evaluate_packed(search, num_packed, rng, seen)
+    packed = evaluate_packed(search, num_packed, rng, seen, packable)
     if are_few and not is_tight:
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
     left = islice((each for each in chosen if seen.add(each)), max(1, count) - len(packed))

@@ -76,9 +76,15 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def evaluate_packed(
-    search: Search, count: int, rng: np.random.Generator, seen: Seen | None = None
+    search: Search,
+    count: int,
+    rng: np.random.Generator,
+    seen: Seen | None = None,
+    others: Sequence[ListSchedule] = (),
 ) -> list[tuple[IntArray, float]]:
-    """Evaluates `count` distinct packed schedules or repairs of them; those in `seen` are left out, others are added to it.
+    """Evaluates `count` distinct packed schedules or repairs; those in `seen` are left out, others are added to it.
+
+    `others` are further schedules, which are candidates and are repaired as well.
 
     The result has each assignment `[N]` with its penalised seconds. Candidates have two estimates, by list schedules of the
     problem's ops and of the single ops in them, which choose in turn: the shortest makespan whose peaks fill at most a share of each
@@ -90,7 +96,7 @@ def evaluate_packed(
     if count <= 0:
         return []
     seen, found = seen or Seen(), list[tuple[IntArray, float]]()
-    choices = deque(_Choice(search.problem, each) for each in _candidates(search, count, rng))
+    choices = deque(_Choice(search.problem, each) for each in _candidates(search, count, rng, others))
     while choices and len(found) < count and search.remaining:
         choice = choices.popleft()
         assignment = choice.best(seen)
@@ -118,14 +124,16 @@ class _Choice:
         return next((each for each in by_estimate if seen.add(each)), None)
 
 
-def _candidates(search: Search, count: int, rng: np.random.Generator) -> tuple[list[Estimated], list[Estimated]]:
-    """Packed schedules and their repairs, with estimates by schedules of the problem's ops, and the best of them by single ops."""
+def _candidates(
+    search: Search, count: int, rng: np.random.Generator, others: Sequence[ListSchedule]
+) -> tuple[list[Estimated], list[Estimated]]:
+    """Packed schedules, others, and their repairs, with estimates by schedules of the problem's ops, and the best of them by single ops."""
     problem, prices, transient = search.problem, _Prices(search.problem), _Transient(search.problem)
     affordable = _OPS_BUILT // max(1, problem.op_time_s.size)
     builds = min(max(affordable, _BUILDS[0], count), _BUILDS[1])
     first_op = np.unique(problem.unit_of_op, return_index=True)[1]
     schedules = islice(packed_schedules(problem, rng), builds)
-    built = estimated(search, (scheduled(problem, each.assignment[first_op]) for each in schedules))
+    built = estimated(search, (scheduled(problem, each.assignment[first_op]) for each in chain(others, schedules)))
     repair = Repair(problem, move_costs(problem, prices.unit_bytes, transient.unit_bytes, prices.is_scarce))
     most = affordable // _BUILDS_PER_REPAIR if affordable >= _LEAST_TO_REPAIR else 0
     first = _in_turn(problem, built)[: min(max(_REPAIRED, 2 * count), most)]
@@ -221,9 +229,8 @@ class _Prices:
 
     @cached_property
     def unit_bytes(self) -> FloatArray:
-        """`[U]` weights, shared ones in equal parts, and the outputs that are live when one device would need most memory."""
-        live = live_at_peak(self.problem, rank_order(self.problem))
-        return bytes_of_units(self.problem.graph, self.problem.unit_of_op, live)
+        """`[U]` the memory that the model needs, by unit."""
+        return needed_bytes(self.problem)
 
     @cached_property
     def is_scarce(self) -> BoolArray:
@@ -240,6 +247,11 @@ class _Prices:
         delay = np.nan_to_num(apart_s / np.maximum(1.0, self.unit_bytes), nan=0.0, posinf=1e30, neginf=-1e30)
         order = np.argsort(-delay, kind="stable")
         return delay[order], np.cumsum(self.unit_bytes[order])
+
+
+def needed_bytes(problem: Problem) -> FloatArray:
+    """`[U]` weights, shared ones in equal parts, and the outputs that are live when one device would need most memory."""
+    return bytes_of_units(problem.graph, problem.unit_of_op, live_at_peak(problem, rank_order(problem)))
 
 
 def live_at_peak(problem: Problem, order: IntArray) -> BoolArray:

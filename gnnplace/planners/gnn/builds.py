@@ -14,7 +14,7 @@ from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.classical.estimates import estimate, estimated_peak_bytes, ranked
 from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decided, decide, empty_trace
-from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, reference_to
+from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, for_sample, no_reference, reference_to
 from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
@@ -47,7 +47,7 @@ def policy_schedules(
     parts, reference, budget = builder.encoded(None), no_reference(builder.tables), sample_budget(count)
     found = dict[bytes, Decided]()
     for number in range(count):
-        decided = builder.decide(parts, reference, Choice(float(number > 0), budget, NO_TEACHER))
+        decided = builder.decide(parts, reference, Choice(float(number > 0), budget, NO_TEACHER), number)
         found.setdefault(decided.assignment.tobytes(), decided)
         yield _schedule(decided)
     if count + _REVISED * _REVISIONS > affordable:
@@ -57,7 +57,7 @@ def policy_schedules(
         parts, reference = builder.referenced(found[each.assignment.tobytes()])
         for number in range(_REVISIONS):
             choice = Choice(_TEMPERATURE * (number > 0), sample_budget(LEAST_SAMPLES), NO_TEACHER)
-            yield _schedule(builder.decide(parts, reference, choice))
+            yield _schedule(builder.decide(parts, reference, choice, number))
 
 
 def _schedule(decided: Decided) -> ListSchedule:
@@ -76,10 +76,10 @@ class _Builder:
         self.tables, self._inputs = decision_tables(self.problem), policy_inputs(self.problem)
         self._untraced = empty_trace(0, self.problem.topology.num_devices)
 
-    def decide(self, parts: DecisionParts, reference: Reference, choice: Choice) -> Decided:
-        """A schedule."""
+    def decide(self, parts: DecisionParts, reference: Reference, choice: Choice, number: int) -> Decided:
+        """Sample `number` of the schedules."""
         with deferred_interrupts():
-            return decide(self.tables, reference, parts, choice, self._untraced, self.rng)
+            return decide(for_sample(self.tables, number), reference, parts, choice, self._untraced, self.rng)
 
     def referenced(self, decided: Decided) -> tuple[DecisionParts, Reference]:
         """A schedule as a reference in which all units are free, and the policy for it."""

@@ -104,6 +104,7 @@ def decide(
     mask, end_s = scratch.mask, scratch.end_s
     free_share = reference.free.sum() / len(reference.free)
     horizon_s, longest_s, done_s, last, connected = 0.0, 0.0, 0.0, -1, True
+    left_bytes = tables.needed_bytes.sum()
     for op in tables.order:
         unit = work.unit_of_op[op]
         is_new = state.unit_device[unit] < 0
@@ -120,7 +121,10 @@ def decide(
             if options > 1:
                 write_pair(op, unit, last, longest_s, tables, reference, state, busy, scratch)
                 progress = done_s / scales.all_ops_s
-                write_context(op, unit, progress, horizon_s, free_share, choice.budget, tables, reference, scratch)
+                room = _room(left_bytes, live_bytes, tables, state)
+                write_context(
+                    op, unit, progress, horizon_s, free_share, room, choice.budget, tables, reference, scratch
+                )
                 decision_scores(
                     parts, unit, scratch.pair, scratch.context, mask, scratch.hidden, scratch.last, scratch.scores
                 )
@@ -132,6 +136,7 @@ def decide(
             place_unit(unit, best, work, machine, state)
             note_device(unit, best, tables, scratch)
             last = best
+            left_bytes -= tables.needed_bytes[unit]
         if machine.live:
             memory = machine.memory_home[best]
             live_bytes[memory] += work.output_bytes[op] + copied_bytes(op, best, work, machine, state)
@@ -148,6 +153,16 @@ def decide(
         longest_s = max(longest_s, end_s[best] + reference.tail_s[op])
         done_s += tables.mean_s[op]
     return Decided(state.unit_device, state.assignment, state.start_s, state.end_s, state.arrival_s, connected)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _room(left_bytes: float, live_bytes: FloatArray, tables: DecisionTables, state: State) -> float:
+    """Memory that undecided units need as a share of what is free in scarce memories, at most 2; 0 where none is scarce."""
+    free_bytes = 0.0
+    for memory in tables.scarce:
+        used_bytes = state.resident[memory] + live_bytes[memory]
+        free_bytes += max(0.0, tables.machine.limit_bytes[memory] - used_bytes)
+    return min(2.0, left_bytes / max(1.0, free_bytes)) if len(tables.scarce) else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -135,6 +135,9 @@ def write_pair(
         to[DECISION.idle] = np.log1p((_idle_from_s(device, busy) - first_idle_s) / op_s)
         to[DECISION.memory_after] = min(2.0, scratch.filled[device])
         to[DECISION.fits] = scratch.filled[device] <= 1.0
+        needed_share = tables.needed_bytes[unit] / max(1.0, tables.machine.limit_bytes[device])
+        to[DECISION.needed_share] = np.log1p(50.0 * min(2.0, needed_share))
+        to[DECISION.capacity] = tables.capacity[device]
         _write_surroundings(unit, device, tables, reference, state, scratch)
         to[DECISION.was_here] = reference.devices[unit] == device
         to[DECISION.load_before] = reference.load[device]
@@ -192,6 +195,7 @@ def write_context(
     progress: float,
     horizon_s: float,
     free_share: float,
+    room: float,
     budget: float,
     tables: DecisionTables,
     reference: Reference,
@@ -223,3 +227,4 @@ def write_context(
     to[DECISION_CONTEXT.size] = np.log(tables.size[unit])
     to[DECISION_CONTEXT.delay] = min(2.0, max(-1.0, (first_s + reference.tail_s[op]) / span_s - 1.0))
     to[DECISION_CONTEXT.free_share] = free_share
+    to[DECISION_CONTEXT.room] = room

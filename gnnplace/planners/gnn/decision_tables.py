@@ -10,9 +10,13 @@ from gnnplace.env.timing import Timing
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, rank_order
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
+from gnnplace.planners.classical.packed import needed_bytes
 from gnnplace.policy.features import edge_tensors
 from gnnplace.policy.network import PolicyInputs
 from gnnplace.policy.pair_features import PAIR, pair_features
+
+MEMORY_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3)
+"""Shares of scarce memories that schedules may fill, sample by sample."""
 
 
 class Neighbours(NamedTuple):
@@ -35,7 +39,7 @@ class Scales(NamedTuple):
     """Seconds of all units, each on its fastest device, spread evenly over the devices by their speed."""
     transfer_to_compute: float
     pressure: float
-    """Bytes of weights as a share of all memory."""
+    """Memory that the model needs as a share of all scarce memory; 0 where none is scarce."""
     throughput: float
 
 
@@ -53,6 +57,9 @@ class DecisionTables(NamedTuple):
     size: FloatArray  # [U] ops
     latency_s: FloatArray  # [D, D]
     per_byte_s: FloatArray  # [D, D]
+    needed_bytes: FloatArray  # [U] weights, and outputs that are live when the model needs most memory
+    capacity: FloatArray  # [D] memory as a share of what the model needs, at most 2
+    scarce: IntArray  # first devices of memories that cannot hold the model
     scales: Scales
 
 
@@ -74,6 +81,9 @@ def decision_tables(problem: Problem) -> DecisionTables:
     mean_s, edge_s = mean_costs(problem)
     total_bytes = graph.total_weight_bytes + graph.tensor_bytes.sum()
     is_limited = bool((topology.memory_bytes < total_bytes).any())
+    unit_bytes = needed_bytes(problem)
+    capacity = topology.memory_bytes[topology.memory_home] / max(1.0, float(unit_bytes.sum()))
+    scarce = np.flatnonzero((capacity < 1.0) & (topology.memory_home == np.arange(topology.num_devices)))
     return DecisionTables(
         order=rank_order(problem),
         work=list_work(problem, connected_mask(problem)),
@@ -85,8 +95,20 @@ def decision_tables(problem: Problem) -> DecisionTables:
         size=np.bincount(problem.unit_of_op, minlength=units).astype(np.float64),
         latency_s=topology.route_latency_s,
         per_byte_s=topology.route_s_per_byte,
-        scales=_scales(problem, mean_s, edge_s),
+        needed_bytes=unit_bytes,
+        capacity=np.minimum(2.0, capacity),
+        scarce=scarce,
+        scales=_scales(problem, mean_s, edge_s, float(capacity[scarce].sum()) if len(scarce) else np.inf),
     )
+
+
+def for_sample(tables: DecisionTables, number: int) -> DecisionTables:
+    """The tables with which sample `number` of a group is built: each may fill another share of the memories that are scarce.
+
+    What is decided later needs memory too, and a schedule's estimate of its peaks is not exact.
+    """
+    share = MEMORY_SHARES[number % len(MEMORY_SHARES)] if len(tables.scarce) else 1.0
+    return tables._replace(machine=tables.machine._replace(limit_bytes=share * tables.machine.limit_bytes))
 
 
 def _neighbours(problem: Problem) -> dict[str, Neighbours]:
@@ -100,20 +122,19 @@ def _neighbours(problem: Problem) -> dict[str, Neighbours]:
     return {"producers": listed(consumer, producer), "consumers": listed(producer, consumer)}
 
 
-def _scales(problem: Problem, mean_s: FloatArray, edge_s: FloatArray) -> Scales:
-    topology, mask = problem.topology, problem.action_mask
+def _scales(problem: Problem, mean_s: FloatArray, edge_s: FloatArray, scarce_capacity: float) -> Scales:
+    mask = problem.action_mask
     unit_s = np.where(mask, problem.unit_time_s, 0.0)
     fastest_s = problem.unit_time_s.min(axis=1)
     device_s = unit_s.sum(axis=0) / np.maximum(1, mask.sum(axis=0))  # mean over the units that may run there
     speeds = float((fastest_s.mean() / np.maximum(device_s, 1e-9 * fastest_s.mean() + 1e-30))[mask.any(axis=0)].sum())
-    weights = float(problem.graph.total_weight_bytes)
     return Scales(
         op_s=max(float(mean_s.mean()), 1e-12),
         unit_s=max(float((unit_s.sum(axis=1) / mask.sum(axis=1)).mean()), 1e-12),
         all_ops_s=max(float(mean_s.sum()), 1e-12),
         even_load_s=max(float(fastest_s.sum()) / max(1.0, speeds), 1e-12),
         transfer_to_compute=float(edge_s.mean() / max(mean_s.mean(), 1e-12)) if len(edge_s) else 0.0,
-        pressure=min(2.0, weights / max(1.0, float(np.minimum(topology.memory_bytes, 1e15).sum()))),
+        pressure=min(2.0, 1.0 / max(1e-9, scarce_capacity)),
         throughput=float(problem.objective == "throughput"),
     )
 

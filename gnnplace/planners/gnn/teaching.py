@@ -13,7 +13,14 @@ from gnnplace.local_search import WalkRequest
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.builds import LEAST_SAMPLES, MOST_SAMPLES, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, DecisionTrace, decide, empty_trace
-from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, no_reference, reference_to
+from gnnplace.planners.gnn.decision_tables import (
+    MEMORY_SHARES,
+    Reference,
+    decision_tables,
+    for_sample,
+    no_reference,
+    reference_to,
+)
 from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import Decisions, PolicyInputs, PolicyNetwork
@@ -37,6 +44,8 @@ class TeachingConfig:
     revision_samples: int = 12
     region: tuple[int, int] = (2, 40)
     """Fewest and most units that are decided anew."""
+    explored: tuple[float, ...] = (1.0, 2.0)
+    """Equally likely temperatures at which a group is drawn. Where all samples are alike at 1, none of them teaches anything."""
     walked: tuple[int, int] = (20, 600)
     """Fewest and most evaluations of annealing before a placement is revised; uniform in the logarithm."""
     ent_coef: float = 0.012
@@ -74,6 +83,7 @@ class _Groups:
     _edges: list[torch.Tensor] = field(default_factory=list)
     _traces: list[tuple[DecisionTrace, int]] = field(default_factory=list)
     _weights: list[FloatArray] = field(default_factory=list)
+    _temperatures: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._tables = decision_tables(self.problem)
@@ -143,6 +153,7 @@ class _Groups:
             if count:
                 self._traces.append((trace, len(self._nodes) - 1))
                 self._weights.append(np.full(count, 1.0 / count))
+                self._temperatures.append(1.0)
         found = self._lesson()
         if problem.num_moves <= self.config.most_moves:
             few, _ = self._walked(start, training.start_s, (20, most))
@@ -158,10 +169,13 @@ class _Groups:
         """
         problem = self.problem
         trace = empty_trace(samples * int(reference.free.sum()), problem.topology.num_devices)
-        choice = Choice(1.0, sample_budget(best_of), NO_TEACHER)
+        temperature = float(self.rng.choice(self.config.explored))
+        choice = Choice(temperature, sample_budget(best_of), NO_TEACHER)
         rows, ends = [], [0]
+        # One share of memory for the group: the advantages of its samples are those of their decisions.
+        tables = for_sample(self._tables, int(self.rng.integers(len(MEMORY_SHARES))) if reference.free.all() else 0)
         for _ in range(samples):
-            rows.append(decide(self._tables, reference, encoded, choice, trace, self.rng).devices.copy())
+            rows.append(decide(tables, reference, encoded, choice, trace, self.rng).devices.copy())
             ends.append(int(trace.used[0]))
         devices = np.array(rows)
         seconds = problem.penalised_batch_s(problem.evaluator.evaluate_batch(devices[:, problem.unit_of_op]))
@@ -172,6 +186,7 @@ class _Groups:
             per_sample = max(1.0, ends[-1] / samples)
             self._traces.append((trace, len(self._nodes) - 1))
             self._weights.append(np.repeat(advantages, np.diff(ends)) / (per_sample * samples))
+            self._temperatures.append(temperature)
         return devices, gains
 
     def _lesson(self) -> list[Lesson]:
@@ -187,8 +202,11 @@ class _Groups:
         )
         weights = torch.from_numpy(np.concatenate(self._weights).astype(np.float32))
         shares = torch.cat([torch.full((len(group),), 1.0 / max(1, len(group))) for group in self._weights])
+        drawn = zip(self._weights, self._temperatures, strict=True)
+        temperatures = torch.cat([torch.full((len(group),), temperature) for group, temperature in drawn])
         nodes, edges = torch.cat(self._nodes, dim=1), torch.cat(self._edges, dim=1)
-        return [DecisionLesson(self.inputs, nodes, edges, decisions, weights, shares, self.config.ent_coef)]
+        ent_coef = self.config.ent_coef
+        return [DecisionLesson(self.inputs, nodes, edges, decisions, temperatures, weights, shares, ent_coef)]
 
     def _encoded(self, timing: Timing | None) -> DecisionParts:
         """The policy for compiled code, for a schedule or for nothing; its features are kept for the lesson."""
