@@ -1,16 +1,20 @@
 """Estimates that choose the placements that are worth an evaluation."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from gnnplace.api import set_up
+from gnnplace.devices.topology import Link, Topology
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import estimates
 from gnnplace.planners.classical.constructions import evaluate_starts
-from gnnplace.planners.classical.estimates import best_estimated, estimated_by_op, within_seconds
+from gnnplace.planners.classical.estimates import best_estimated, by_op, estimated_by_op, within_seconds
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
-from tests.problems import random_layers
+from tests.problems import devices_of, problem_of, random_layers
 
 
 def test_estimates_of_groups_are_those_of_their_single_ops() -> None:
@@ -25,6 +29,17 @@ def test_estimates_of_groups_are_those_of_their_single_ops() -> None:
     simulated_s = problem.penalised_batch_s(problem.evaluator.evaluate_batch(rows))
     assert spearmanr(simulated_s, [each.seconds for each in found]).statistic > 0.9
     assert search.evaluations == 0
+
+
+def test_an_estimate_lies_between_the_schedules_with_and_without_waiting_transfers() -> None:
+    senders, names = ["a", "b", "c"], "abcd"
+    graph = OpGraph.build("fan", [Op(name) for name in names], [Tensor(name, 1000, ("d",)) for name in senders])
+    topology = Topology("bus", devices_of("gg"), (Link("g0", "g1", 0.0, 1e3, "bus"), Link("g1", "g0", 0.0, 1e3, "bus")))
+    problem = problem_of(graph, topology, 0.25)
+    found = by_op(problem, np.array([0, 0, 0, 1]))
+    waiting_s, free_s = 0.25 + 3 * 1.0 + 0.25, 3 * 0.25 + 1.0 + 0.25
+    assert found.seconds == pytest.approx(math.sqrt(waiting_s * free_s))
+    assert found.schedule.end_s.max() == pytest.approx(waiting_s)
 
 
 def test_a_problem_without_groups_is_its_own_problem_of_single_ops() -> None:

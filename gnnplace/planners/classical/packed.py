@@ -12,7 +12,15 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.graph.units import unit_bytes as bytes_of_units
-from gnnplace.planners.classical.estimates import Estimated, estimated, estimated_by_op, ranked, scheduled
+from gnnplace.planners.classical.capacity_cuts import CapacityCuts
+from gnnplace.planners.classical.estimates import (
+    Estimated,
+    estimated,
+    estimated_by_op,
+    ranked,
+    scheduled,
+    within_seconds,
+)
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, rank_order
 from gnnplace.planners.classical.repair import Repair
@@ -30,8 +38,8 @@ _TOGETHER_SHARE = 0.5  # of the schedules
 _LARGE_SHARES = (0.1, 0.2, 0.4, 0.7)  # of the largest need of a unit, for those that go to few devices
 _BATCH_SIZE = 16
 _FILLED = (0.92, 0.98, 1.04)  # shares of a memory that the estimate of a repair may fill, in turn
-_FIRST_FILLED = 0.97  # share of a memory that an estimate may fill before the first evaluation
-_AFTER_FIT, _AFTER_MISFIT = 1.03, 0.9  # factors of that share after an evaluation
+_FIRST_FILLED = 0.95  # share of a memory that an estimate may fill before the first evaluation
+_AFTER_FIT, _AFTER_MISFIT = 1.03, 0.96  # factors of that share after an evaluation
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
 _ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated
@@ -127,7 +135,10 @@ class _Choice:
 def _candidates(
     search: Search, count: int, rng: np.random.Generator, others: Sequence[ListSchedule]
 ) -> tuple[list[Estimated], list[Estimated]]:
-    """Packed schedules, others, and their repairs, with estimates by schedules of the problem's ops, and the best of them by single ops."""
+    """Candidates with two kinds of estimates.
+
+    By single ops: the best of the second list, and cuts. By schedules of the problem's ops: packed schedules, `others`, and repairs.
+    """
     problem, prices, transient = search.problem, _Prices(search.problem), _Transient(search.problem)
     affordable = _OPS_BUILT // max(1, problem.op_time_s.size)
     builds = min(max(affordable, _BUILDS[0], count), _BUILDS[1])
@@ -140,6 +151,7 @@ def _candidates(
     mended = (repair.repaired(each.schedule, filled) for each, filled in zip(first, cycle(_FILLED)))
     found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
     by_op = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
+    by_op += within_seconds(search, CapacityCuts(problem, repair.costs).estimated(count, rng))
     return by_op, found
 
 

@@ -1,0 +1,245 @@
+"""Cuts of a graph into parts that fit into limited memories: annealing of loads and transfers, without schedules."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.classical.estimates import Estimated, by_op
+from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
+from gnnplace.planners.classical.repair_moves import Costs
+
+_EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)  # of the norm of loads: from their sum to the largest
+_CUTS = (48, 4, 120)  # fewest cuts, cuts for each placement that is evaluated, and most
+_MOST_STEPS, _MOST_OPS = 3_500_000, 300_000  # of all cuts, two seconds each; an estimate schedules all ops twice
+_ROUNDS = 4  # of annealing, each with limits that the last estimate corrects
+_STEPS_PER_UNIT = (400, 80)  # of the first and of later rounds
+_TEMPERATURES = (0.1, 0.01)  # at the beginning of the first and of later rounds, relative to the norm
+_LAST_TEMPERATURE = 3e-4
+_PRICES = (
+    3.0,
+    30.0,
+)  # of missing memory in the first and later rounds: per share of all scarce memory, relative to the norm
+_LAST_PRICE = 100.0
+_FILLED = (0.9, 0.94, 0.97, 1.0)  # shares of a memory that the estimated peak should fill
+_TO_NEIGHBOUR, _EXCHANGE = 0.4, 0.2  # shares of the moves
+_TRIES = 8  # draws of a unit that goes the other way
+_LEAST_LIMIT = 0.3  # of what a memory held, when the next limit is lower
+_UNEVEN = 0.01  # by how much equal devices differ when all units go to the fastest one
+
+
+class Annealed(NamedTuple):
+    """What one round of annealing does."""
+
+    exponent: float
+    steps: int
+    temperature: float
+    price: float
+
+
+class Loads(NamedTuple):
+    """What a placement costs: of devices, and of memories at their first device."""
+
+    seconds: FloatArray  # [D]
+    held: FloatArray  # [D] bytes of all units
+    largest: FloatArray  # [D] the most bytes that a unit needs while it runs
+
+
+@dataclass(frozen=True, eq=False)
+class CapacityCuts:
+    """Random cuts of a problem whose devices are short of memory.
+
+    A device's load is the time of its units and half of the time of their transfers to and from other devices. Annealing
+    (Kirkpatrick et al. 1983; of graph partitions: Johnson et al. 1989) minimises the norm of the loads, whose exponent is
+    drawn: 1 suits chains, whose ops wait for each other, and large ones suit parallel graphs, whose slowest device decides.
+    Missing memory has a price that rises. A memory needs room for what its units hold and for the most that one of them
+    needs while it runs. What they really need depends on the schedule, so every round ends with an estimate by single ops, which
+    corrects the limits of the next one.
+    """
+
+    problem: Problem
+    costs: Costs
+
+    def estimated(self, count: int, rng: np.random.Generator) -> Iterator[Estimated]:
+        """Estimated placements, of which `count` are evaluated; fewer on large problems. Four in a row have one beginning."""
+        units, ops = self.problem.num_units, self.problem.over_ops[0].graph.num_ops
+        run_steps = max(1, units) * (_STEPS_PER_UNIT[0] + (_ROUNDS - 1) * _STEPS_PER_UNIT[1])
+        affordable = max(_ROUNDS, min(_ROUNDS * _MOST_STEPS // run_steps, _MOST_OPS // max(1, ops)))
+        return islice(self._endless(rng), min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2]))
+
+    def _endless(self, rng: np.random.Generator) -> Iterator[Estimated]:
+        """Estimated placements; each run of annealing has a beginning, an exponent and shares of memories of its own."""
+        topology = self.problem.topology
+        memory_bytes: FloatArray = topology.memory_bytes[topology.memory_home].astype(np.float64)
+        # Loads are added and subtracted, so a missing route costs more than all units together, but not an infinite time.
+        latency_s, unit_s = self.costs.latency_s, self.costs.unit_s
+        no_route_s = unit_s[np.isfinite(unit_s)].sum()
+        costs = self.costs._replace(latency_s=np.where(np.isfinite(latency_s), latency_s, no_route_s))
+        exponents: list[float] = []
+        while True:
+            exponents = exponents or rng.permutation(_EXPONENTS).tolist()
+            devices, exponent = self._beginning(rng), exponents.pop()
+            filled_bytes = float(rng.choice(_FILLED)) * memory_bytes
+            limit_bytes = filled_bytes
+            for number in range(_ROUNDS):
+                kind = min(number, 1)
+                steps = _STEPS_PER_UNIT[kind] * len(devices)
+                annealed = Annealed(exponent, steps, _TEMPERATURES[kind], _PRICES[kind])
+                devices = anneal(devices, limit_bytes, annealed, costs, rng)
+                found = by_op(self.problem, devices[self.problem.unit_of_op])
+                yield found
+                needs = loads(devices, costs)
+                needed = needs.held + needs.largest
+                limit_bytes = needed + filled_bytes - found.peak_bytes[topology.memory_home]
+                limit_bytes = np.maximum(limit_bytes, _LEAST_LIMIT * needed)
+
+    def _beginning(self, rng: np.random.Generator) -> IntArray:
+        """Devices `[U]` from which to anneal: those of HEFT, the fastest of each unit, or a single device with room for all."""
+        hosts = np.flatnonzero(~self.costs.is_scarce & np.isfinite(self.costs.unit_s).all(axis=0))
+        kind = int(rng.integers(3 if len(hosts) else 2))
+        if kind == 0:
+            heft = list_schedule(self.problem, ScheduleOptions(memory_share=None)).assignment
+            return np.asarray(heft[np.unique(self.problem.unit_of_op, return_index=True)[1]])
+        if kind == 1:
+            factors = rng.uniform(1.0, 1.0 + _UNEVEN, self.costs.unit_s.shape[1])
+            return np.asarray(np.argmin(self.costs.unit_s * factors, axis=1))
+        return np.full(len(self.costs.unit_s), int(rng.choice(hosts)))
+
+
+@njit(cache=True, nogil=True)
+def anneal(
+    devices: IntArray, limit_bytes: FloatArray, settings: Annealed, costs: Costs, rng: np.random.Generator
+) -> IntArray:
+    """Devices `[U]` with the least missing memory, and of those the ones with the least norm of loads, that annealing meets."""
+    num_units, num_devices = costs.unit_s.shape
+    devices = devices.copy()
+    best = devices.copy()
+    now, scarce_bytes = loads(devices, costs), 1.0
+    for device in range(num_devices):
+        if costs.is_scarce[device] and costs.home[device] == device:
+            scarce_bytes += limit_bytes[device]
+    new = Loads(now.seconds.copy(), now.held.copy(), now.largest.copy())
+    norm_s, missing = _norm(now, settings.exponent), _missing(now, limit_bytes)
+    best_s, best_missing = norm_s, missing
+    for step in range(settings.steps):
+        done = step / settings.steps
+        temperature = settings.temperature * (_LAST_TEMPERATURE / settings.temperature) ** done
+        price = settings.price * (_LAST_PRICE / settings.price) ** done / scarce_bytes
+        unit, target = int(rng.integers(0, num_units)), int(rng.integers(0, num_devices))
+        source, begin, end = int(devices[unit]), costs.offsets[unit], costs.offsets[unit + 1]
+        if begin < end and rng.random() < _TO_NEIGHBOUR:
+            target = int(devices[costs.neighbours[rng.integers(begin, end)]])
+        if target == source or costs.unit_s[unit, target] == np.inf:
+            continue
+        _copy(now, new)
+        _move(unit, target, devices, costs, new)
+        new_missing, back = _missing(new, limit_bytes), -1
+        if new_missing > missing or rng.random() < _EXCHANGE:
+            back = _drawn(unit, target, source, devices, costs, rng)
+            if back >= 0:
+                _move(back, source, devices, costs, new)
+                new_missing = _missing(new, limit_bytes)
+        new_norm_s = _norm(new, settings.exponent)
+        worse = np.log(new_norm_s / norm_s) + price * (new_missing - missing)
+        if worse <= 0.0 or rng.random() < np.exp(-worse / temperature):
+            _copy(new, now)
+            norm_s, missing = new_norm_s, new_missing
+            if missing < best_missing or (missing == best_missing and norm_s < best_s):
+                best[:] = devices
+                best_s, best_missing = norm_s, missing
+        else:
+            devices[unit] = source
+            if back >= 0:
+                devices[back] = target
+    return best
+
+
+@njit(cache=True, nogil=True)
+def loads(devices: IntArray, costs: Costs) -> Loads:
+    """The loads of a placement `[U]`."""
+    num_units, num_devices = costs.unit_s.shape
+    found = Loads(np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices))
+    for unit in range(num_units):
+        found.seconds[devices[unit]] += costs.unit_s[unit, devices[unit]]
+        _add_transfers(unit, devices[unit], 0.5, devices, costs, found)  # each transfer has two ends
+        memory = costs.home[devices[unit]]
+        found.held[memory] += costs.unit_bytes[unit]
+        found.largest[memory] = max(found.largest[memory], costs.transient_bytes[unit])
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _copy(source: Loads, target: Loads) -> None:
+    target.seconds[:] = source.seconds
+    target.held[:] = source.held
+    target.largest[:] = source.largest
+
+
+@njit(cache=True, nogil=True)
+def _move(unit: int, target: int, devices: IntArray, costs: Costs, found: Loads) -> None:
+    """Moves a unit, in place, and its loads from the old device to the new one."""
+    source = devices[unit]
+    left, entered = costs.home[source], costs.home[target]
+    found.seconds[source] -= costs.unit_s[unit, source]
+    _add_transfers(unit, source, -1.0, devices, costs, found)
+    found.seconds[target] += costs.unit_s[unit, target]
+    _add_transfers(unit, target, 1.0, devices, costs, found)
+    devices[unit] = target
+    found.held[left] -= costs.unit_bytes[unit]
+    found.held[entered] += costs.unit_bytes[unit]
+    found.largest[entered] = max(found.largest[entered], costs.transient_bytes[unit])
+    if costs.transient_bytes[unit] >= found.largest[left]:
+        found.largest[left] = 0.0
+        for other in range(len(devices)):
+            if costs.home[devices[other]] == left:
+                found.largest[left] = max(found.largest[left], costs.transient_bytes[other])
+
+
+@njit(cache=True, nogil=True)
+def _add_transfers(unit: int, device: int, factor: float, devices: IntArray, costs: Costs, found: Loads) -> None:
+    """Adds half of the seconds of the unit's transfers, if it runs on the device, to the loads of both ends."""
+    for at in range(costs.offsets[unit], costs.offsets[unit + 1]):
+        other, seconds = devices[costs.neighbours[at]], 0.0
+        if other == device:
+            continue
+        if costs.sent[at] > 0.0:
+            seconds += costs.sent[at] * costs.latency_s[device, other]
+            seconds += costs.sent_bytes[at] * costs.per_byte_s[device, other]
+        if costs.received[at] > 0.0:
+            seconds += costs.received[at] * costs.latency_s[other, device]
+            seconds += costs.received_bytes[at] * costs.per_byte_s[other, device]
+        found.seconds[device] += 0.5 * factor * seconds
+        found.seconds[other] += 0.5 * factor * seconds
+
+
+@njit(cache=True, nogil=True)
+def _drawn(unit: int, device: int, to: int, devices: IntArray, costs: Costs, rng: np.random.Generator) -> int:
+    """Another unit of the device that may run on `to`; -1 where few draws find none."""
+    for _ in range(_TRIES):
+        other = rng.integers(0, len(devices))
+        if other != unit and devices[other] == device and costs.unit_s[other, to] < np.inf:
+            return int(other)
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _missing(found: Loads, limit_bytes: FloatArray) -> float:
+    """Bytes that all memories together lack."""
+    missing = 0.0
+    for memory in range(len(limit_bytes)):
+        missing += max(0.0, found.held[memory] + found.largest[memory] - limit_bytes[memory])
+    return missing
+
+
+@njit(cache=True, nogil=True)
+def _norm(found: Loads, exponent: float) -> float:
+    """The norm of the seconds of devices; at least a tiny time, as it is compared by ratios."""
+    most, total = max(1e-30, found.seconds.max()), 0.0
+    for device in range(len(found.seconds)):
+        total += (max(0.0, found.seconds[device]) / most) ** exponent
+    return float(most * total ** (1.0 / exponent))
