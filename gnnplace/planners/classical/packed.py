@@ -66,7 +66,7 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     Cuts that are annealed under capacities (`capacity_cuts.py`) are further candidates.
 
     On the five development cases with limited memory (`gnnplace bench generalization`, three seeds), the best of 5 and 20 constructions
-    took 1.78 and 1.54 times the best known seconds without cuts, and 1.30 and 1.20 times with them (geometric means).
+    took 1.78 and 1.54 times the best known seconds without cuts, and 1.31 and 1.24 times with them (geometric means).
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
