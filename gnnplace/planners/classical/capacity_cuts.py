@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.estimates import Estimated, by_op
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
-from gnnplace.planners.classical.repair_moves import Costs
+from gnnplace.planners.classical.repair_moves import Costs, transfers_s
 
 _EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)  # of the norm of loads: from their sum to the largest
 _CUTS = (48, 4, 120)  # fewest cuts, cuts for each placement that is evaluated, and most
@@ -21,10 +22,7 @@ _ROUNDS = 4  # of annealing, each with limits that the last estimate corrects
 _STEPS_PER_UNIT = (400, 80)  # of the first and of later rounds
 _TEMPERATURES = (0.1, 0.01)  # at the beginning of the first and of later rounds, relative to the norm
 _LAST_TEMPERATURE = 3e-4
-_PRICES = (
-    3.0,
-    30.0,
-)  # of missing memory in the first and later rounds: per share of all scarce memory, relative to the norm
+_PRICES = (3.0, 30.0)  # of missing memory there, per share of all scarce memory, relative to the norm
 _LAST_PRICE = 100.0
 _FILLED = (0.9, 0.94, 0.97, 1.0)  # shares of a memory that the estimated peak should fill
 _TO_NEIGHBOUR, _EXCHANGE = 0.4, 0.2  # shares of the moves
@@ -103,12 +101,16 @@ class CapacityCuts:
         hosts = np.flatnonzero(~self.costs.is_scarce & np.isfinite(self.costs.unit_s).all(axis=0))
         kind = int(rng.integers(3 if len(hosts) else 2))
         if kind == 0:
-            heft = list_schedule(self.problem, ScheduleOptions(memory_share=None)).assignment
-            return np.asarray(heft[np.unique(self.problem.unit_of_op, return_index=True)[1]])
+            return self._heft
         if kind == 1:
             factors = rng.uniform(1.0, 1.0 + _UNEVEN, self.costs.unit_s.shape[1])
             return np.asarray(np.argmin(self.costs.unit_s * factors, axis=1))
         return np.full(len(self.costs.unit_s), int(rng.choice(hosts)))
+
+    @cached_property
+    def _heft(self) -> IntArray:
+        """`[U]` devices of HEFT, which ignores memory."""
+        return self.problem.unit_devices(list_schedule(self.problem, ScheduleOptions(memory_share=None)).assignment)
 
 
 @njit(cache=True, nogil=True)
@@ -204,17 +206,11 @@ def _move(unit: int, target: int, devices: IntArray, costs: Costs, found: Loads)
 def _add_transfers(unit: int, device: int, factor: float, devices: IntArray, costs: Costs, found: Loads) -> None:
     """Adds half of the seconds of the unit's transfers, if it runs on the device, to the loads of both ends."""
     for at in range(costs.offsets[unit], costs.offsets[unit + 1]):
-        other, seconds = devices[costs.neighbours[at]], 0.0
-        if other == device:
-            continue
-        if costs.sent[at] > 0.0:
-            seconds += costs.sent[at] * costs.latency_s[device, other]
-            seconds += costs.sent_bytes[at] * costs.per_byte_s[device, other]
-        if costs.received[at] > 0.0:
-            seconds += costs.received[at] * costs.latency_s[other, device]
-            seconds += costs.received_bytes[at] * costs.per_byte_s[other, device]
-        found.seconds[device] += 0.5 * factor * seconds
-        found.seconds[other] += 0.5 * factor * seconds
+        other = devices[costs.neighbours[at]]
+        if other != device:
+            half_s = 0.5 * factor * transfers_s(at, device, other, costs)
+            found.seconds[device] += half_s
+            found.seconds[other] += half_s
 
 
 @njit(cache=True, nogil=True)

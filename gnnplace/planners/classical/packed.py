@@ -142,17 +142,18 @@ def _candidates(
     problem, prices, transient = search.problem, _Prices(search.problem), _Transient(search.problem)
     affordable = _OPS_BUILT // max(1, problem.op_time_s.size)
     builds = min(max(affordable, _BUILDS[0], count), _BUILDS[1])
-    first_op = np.unique(problem.unit_of_op, return_index=True)[1]
     schedules = islice(packed_schedules(problem, rng), builds)
-    built = estimated(search, (scheduled(problem, each.assignment[first_op]) for each in chain(others, schedules)))
+    built = estimated(
+        search, (scheduled(problem, problem.unit_devices(each.assignment)) for each in chain(others, schedules))
+    )
     repair = Repair(problem, move_costs(problem, prices.unit_bytes, transient.unit_bytes, prices.is_scarce))
     most = affordable // _BUILDS_PER_REPAIR if affordable >= _LEAST_TO_REPAIR else 0
     first = _in_turn(problem, built)[: min(max(_REPAIRED, 2 * count), most)]
     mended = (repair.repaired(each.schedule, filled) for each, filled in zip(first, cycle(_FILLED)))
     found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
-    by_op = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
-    by_op += within_seconds(search, CapacityCuts(problem, repair.costs).estimated(count, rng))
-    return by_op, found
+    single_ops = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
+    single_ops += within_seconds(search, CapacityCuts(problem, repair.costs).estimated(count, rng))
+    return single_ops, found
 
 
 def _in_turn(problem: Problem, found: Sequence[Estimated]) -> list[Estimated]:

@@ -33,7 +33,7 @@ class Repair:
         if costs.is_scarce.all() or not costs.is_scarce.any():
             return
         limit_bytes: FloatArray = filled * topology.memory_bytes[topology.memory_home].astype(np.float64)
-        devices = schedule.assignment[np.unique(problem.unit_of_op, return_index=True)[1]]
+        devices = problem.unit_devices(schedule.assignment)
         room = limit_bytes - estimated_peak_bytes(problem, schedule)
         banned, most = np.zeros(problem.num_units, dtype=np.bool_), problem.num_units
         for _ in range(_SCHEDULES):

@@ -70,15 +70,22 @@ def cost_s(unit: int, device: int, devices: IntArray, costs: Costs) -> float:
     total = costs.unit_s[unit, device]
     for at in range(costs.offsets[unit], costs.offsets[unit + 1]):
         other = devices[costs.neighbours[at]]
-        if other == device:
-            continue
-        if costs.sent[at] > 0.0:
-            total += costs.sent[at] * costs.latency_s[device, other]
-            total += costs.sent_bytes[at] * costs.per_byte_s[device, other]
-        if costs.received[at] > 0.0:
-            total += costs.received[at] * costs.latency_s[other, device]
-            total += costs.received_bytes[at] * costs.per_byte_s[other, device]
+        if other != device:
+            total += transfers_s(at, device, other, costs)
     return float(total)
+
+
+@njit(cache=True, nogil=True)
+def transfers_s(at: int, device: int, other: int, costs: Costs) -> float:
+    """Seconds of the transfers between a unit on `device` and its neighbour `at` on another one, one after the other."""
+    seconds = 0.0
+    if costs.sent[at] > 0.0:
+        seconds += costs.sent[at] * costs.latency_s[device, other]
+        seconds += costs.sent_bytes[at] * costs.per_byte_s[device, other]
+    if costs.received[at] > 0.0:
+        seconds += costs.received[at] * costs.latency_s[other, device]
+        seconds += costs.received_bytes[at] * costs.per_byte_s[other, device]
+    return float(seconds)
 
 
 @njit(cache=True, nogil=True)
