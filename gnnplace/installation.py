@@ -32,6 +32,9 @@ _PROGRAMS = {
     ),
 }
 """Programs of which one suffices, their use, and how to install one."""
+_ONE_RUNTIME = "pip uninstall -y onnxruntime && pip install --force-reinstall --no-deps {}"
+"""Removes the build that gnnplace requires, and with it files of the other one, which is then installed anew."""
+_GPU = f"pip install 'gnnplace[gpu]' && {_ONE_RUNTIME.format('onnxruntime-gpu')}"
 _REINSTALL = "pip install --force-reinstall gnnplace"
 
 
@@ -107,12 +110,16 @@ def _runtime(name: str) -> Check:
     from gnnplace.running.devices import offered_providers
 
     builds = installed_versions(*_RUNTIMES)
+    folders = {metadata.distribution(build).locate_file("onnxruntime") for build in builds}
     offered = [provider.removesuffix("ExecutionProvider") for provider in offered_providers()]
     found = f"{', '.join(map(' '.join, builds.items()))}; offers {', '.join(offered)}"
     for build, provider in (("onnxruntime-gpu", "CUDA"), ("onnxruntime-openvino", "OpenVINO")):
+        if build in builds and len(builds) > len(folders):
+            lies = f"{found}; these packages hold the same files, of which each had the last one that was installed"
+            return Check(name, "missing" if provider in offered else "broken", lies, _ONE_RUNTIME.format(build))
         if build in builds and provider not in offered:
-            mend = f"pip uninstall -y {' '.join(_RUNTIMES)}; pip install {build}"
-            return Check(name, "broken", f"{found}; another build lies over {build}", mend)
+            again = f"pip install --force-reinstall --no-deps {build}"
+            return Check(name, "broken", f"{found}; another build lies over {build}", again)
     return Check(name, "ok", found)
 
 
@@ -133,8 +140,34 @@ def _devices(name: str) -> Check:
     found = f"{len(cores)} cores of {cpu_model()}, {format_bytes(total_memory_bytes())}"
     found += "".join(f"; cuda:{gpu.index} {gpu.name}" for gpu in there) or "; no GPU that the NVIDIA driver shows"
     if there and not cuda_is_offered():
-        return Check(name, "missing", f"{found}, which ONNX Runtime cannot use", "pip install 'gnnplace[gpu]'")
+        return Check(name, "missing", f"{found}, which ONNX Runtime cannot use", _GPU)
     return Check(name, "ok", found)
+
+
+def _cuda(name: str) -> Check:
+    """Loads CUDA's libraries, makes a slice, and runs a small model on the first GPU, in processes that end."""
+    from gnnplace.devices.detect import gpus
+    from gnnplace.measuring.busy import shared_slices
+    from gnnplace.measuring.provider_profile import small_model_refusal
+    from gnnplace.running.cuda_libraries import lacking, load_cuda_libraries
+    from gnnplace.running.devices import cuda_is_offered, parse_device
+
+    there = gpus()
+    if not there or not cuda_is_offered():
+        return Check(name, "ok", "nothing that ONNX Runtime could use" if there else "no GPU, so nothing to load")
+    if missing := load_cuda_libraries():
+        what, _, mend = lacking(missing).partition(": ")
+        return Check(name, "missing", what, mend)
+    if refused := small_model_refusal("cuda:0"):
+        return Check(name, "broken", refused, _GPU)
+    half = (there[0].multiprocessors or 0) // 16 * 8
+    if shared := shared_slices([parse_device(f"cuda:0[sms={half}]")] if half else []):
+        return Check(name, "missing", f"a model ran on cuda:0; {shared[0]}", "pip install -U cuda-bindings")
+    return Check(
+        name,
+        "ok",
+        "a model ran on cuda:0" + (f", which can be sliced in halves of {half} multiprocessors" if half else ""),
+    )
 
 
 def _links(name: str) -> Check:
@@ -217,6 +250,6 @@ def _search(name: str) -> Check:
 
 
 _LOOKS: dict[str, Callable[[str], Check]] = {
-    "ONNX Runtime": _runtime, "DGL": _dgl, "devices": _devices, "links": _links, "cache folder": _cache, "scotch": _program,
+    "ONNX Runtime": _runtime, "DGL": _dgl, "devices": _devices, "CUDA": _cuda, "links": _links, "cache folder": _cache, "scotch": _program,
     "browser": _program, "execution": _execution, "search": _search,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, 
 from gnnplace.bench.harness import BenchOptions, BenchResult, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.bench.residual import Executions, corrected_s, residual_features, residual_s, scaled_s, seconds_beside
-from gnnplace.devices.detect import multiprocessors
+from gnnplace.devices.detect import allowed_cores, multiprocessors
 from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
@@ -44,6 +44,7 @@ _RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=40.0, rela
 _AT_ONCE_BYTES = 6 * 2**30
 """Limit of the weights of the placements that are measured in turns; each of them packs its own copy."""
 _RANK, _ERROR = 0.9, 0.1
+_CORES = 8  # beside a GPU, where they work together
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,13 @@ def bench_fidelity(options: BenchOptions) -> BenchResult:
 
 
 def _device_sets() -> dict[str, str]:
-    """Two cores, these and both together; where ONNX Runtime can use a GPU also a core with the GPU, and two halves of the GPU."""
+    """Two cores, these and both together; where ONNX Runtime can use a GPU also up to eight cores with it, and two halves of it."""
     sets = {"cores": "cpu:0,cpu:1", "gangs": "cpu:0,cpu:1,cpu:0-1[spinning=1]"}
     if not cuda_is_offered():
         return sets
-    half = (multiprocessors(0) or 2) // 2
-    return {**sets, "gpu": "cpu:0,cuda:0", "slices": f"cuda:0[sms={half}],cuda:0[sms={half},slice=1]"}
+    cores, half = allowed_cores()[:_CORES], (multiprocessors(0) or 2) // 16 * 8  # whole clusters of multiprocessors
+    beside = f"cpu:{cores[0]}-{cores[-1]}[spinning=1],cuda:0"
+    return {**sets, "gpu": beside, "slices": f"cuda:0[sms={half}],cuda:0[sms={half},slice=1]"}
 
 
 def _progress(case: Case, result: Mapping[str, Any]) -> str:

@@ -116,9 +116,13 @@ def executing(setup: ProblemSetup, options: MeasureOptions = MeasureOptions()) -
     return MeasuredEvaluator(setup.grouped_model, setup.topology, setup.group_simulator, options)
 
 
-def write_placed(setup: ProblemSetup, assignment: IntArray, folder: Path) -> int:
-    """Writes the parts of a placement `[N]` for a `Session`; the number of its segments."""
-    order = setup.simulator.schedule(Placement(assignment)).order()
+def write_placed(setup: ProblemSetup, assignment: IntArray, folder: Path, order: IntArray | None = None) -> int:
+    """Writes the parts of a placement `[N]` for a `Session`; the number of its segments.
+
+    `order` `[N]` is a global run order of the ops; None: by their simulated start.
+    """
+    if order is None:
+        order = setup.simulator.schedule(Placement(assignment)).order()
     segments = setup.segments(Placement(assignment), order)
     write_parts(setup.workload.models[0], segments, setup.topology.device_names, folder / PARTS, setup.kernels)
     return len(segments)

@@ -4,19 +4,18 @@ Rates are conservative published figures, sufficient to rank ops before a calibr
 """
 
 import csv
-import ctypes
 import os
 import platform
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Any
 
+from gnnplace.devices.cuda_driver import Gpu, visible_gpus
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 from gnnplace.host_memory import physical_memory_bytes
@@ -27,19 +26,8 @@ GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and str
 CORE_LATENCY_S, CORE_COPY_BYTES_PER_S = 5e-6, 10e9
 CORE_BANDWIDTH_BYTES_PER_S = 8e9  # sustained by one core of a server CPU while its neighbours work
 DEFAULT_CLOCK_HZ = 2.0e9
-_MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 # Float32 operations per cycle and core, with one FMA unit of the widest instructions: AVX-512, AVX2, NEON, SSE.
 _FLOPS_PER_CYCLE = (("avx512f", 32.0), ("fma", 16.0), ("asimd", 8.0), ("sse2", 8.0))
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU as its driver describes it."""
-
-    index: int
-    """CUDA's index in this process."""
-    name: str
-    memory_bytes: int | None
 
 
 _main_cores: list[set[int]] = []
@@ -157,45 +145,24 @@ def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device
 
 def multiprocessors(gpu: int) -> int | None:
     """Number of streaming multiprocessors of a GPU, from the CUDA driver; None without a driver or such a GPU."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    device, count = ctypes.c_int(), ctypes.c_int()
-    failed = (
-        driver.cuInit(0)
-        or driver.cuDeviceGet(ctypes.byref(device), gpu)
-        or driver.cuDeviceGetAttribute(ctypes.byref(count), _MULTIPROCESSOR_COUNT, device)
-    )
-    return None if failed else count.value
+    return next((one.multiprocessors for one in gpus() if one.index == gpu), None)
 
 
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that this process can see, in CUDA's order; none without an NVIDIA driver."""
-    return tuple(Gpu(index, name, mib and mib * 2**20) for index, (name, mib) in enumerate(_visible("memory.total")))
+    return visible_gpus()
 
 
 def gpu_use() -> list[float]:
     """Recent utilization of each GPU in percent, in the order of `gpus`; 0 if the driver has no figure."""
-    return [float(percent or 0) for _, percent in _visible("utilization.gpu")]
-
-
-def _visible(figure: str) -> list[tuple[str, int | None]]:
-    """Name and figure of the GPUs that `CUDA_VISIBLE_DEVICES` selects, in its order; none without an NVIDIA driver."""
-    command = ["nvidia-smi", f"--query-gpu=index,uuid,name,{figure}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=uuid,utilization.gpu", "--format=csv,noheader,nounits"]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 4]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = rows if visible is None else []
-    for entry in (part.strip() for part in (visible or "").split(",")):
-        match = [row for row in rows if entry and (entry == row[0] or row[1].startswith(entry))]
-        if not match:
-            break  # CUDA too ignores everything from the first unknown entry on
-        chosen.append(match[0])
-    return [(name, int(value) if value.isdigit() else None) for _, _, name, value in chosen]
+        listing = ""
+    rows = (row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 2)
+    percent = {uuid.removeprefix("GPU-"): float(figure) for uuid, figure in rows if figure.isdecimal()}
+    return [percent.get(gpu.uuid, 0.0) for gpu in gpus()]
 
 
 def _core_flops_per_s() -> float:

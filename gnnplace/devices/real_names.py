@@ -9,9 +9,9 @@
 
 Options in brackets are separated by commas. This module reads `memory` (the device's capacity, and on a GPU the limit of
 each session's arena), `cores` (`cuda`, `ep`: cores of the calling thread, `cores=1` or `cores=0-3`), `sms`, `slice` and
-`peer` (`cuda`). Sets of cores have two more: with `spinning=1` idle threads of a session use their cores while it runs, as is
-ONNX Runtime's default; with `parallel=1` ops that do not depend on each other run at the same time (`ORT_PARALLEL`). All
-other options go to the provider.
+`own_stream` (`cuda`: with `own_stream=1` each session has a stream of its own, as is ONNX Runtime's default). Sets of cores have
+two more: with `spinning=1` idle threads of a session use their cores while it runs, as is ONNX Runtime's default; with
+`parallel=1` ops that do not depend on each other run at the same time (`ORT_PARALLEL`). All other options go to the provider.
 """
 
 import re
@@ -48,6 +48,13 @@ _BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
 _BEGINNING = re.compile(_HOST + r"(?:cpu|cuda|ep):")
 _DIGITS = 5  # at most, of the index of a core, GPU or slice
 _CORE_SET_OPTIONS = ("spinning", "parallel")
+_REFUSED = {
+    "enable_cuda_graph": "a CUDA graph replays one set of buffers, and parts get new ones at every run",
+    "peer": "values cross from GPU to GPU through the host",
+    "user_compute_stream": "gnnplace makes the streams that sessions share",
+    "device_id": "it is in the device's name, cuda:K",
+}
+"""Options of the CUDA provider that cannot be on, and why."""
 _FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...], on another host HOST/cpu:K"
 
 
@@ -68,8 +75,8 @@ class RealDevice:
     """Number of streaming multiprocessors of a slice; None: the whole GPU."""
     slice: int = 0
     """Index of the slice."""
-    peer: bool = False
-    """Whether ONNX Runtime copies values directly between GPUs, instead of through the host."""
+    own_stream: bool = False
+    """Whether each session on the GPU has a stream of its own, instead of one that all share."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the provider; of a set of cores those that are on."""
     host: str = ""
@@ -228,11 +235,14 @@ def parse_real(name: str) -> RealDevice:
                 )
             device_id = str(int(gpu[1] or 0))
         return RealDevice(name, provider, device_id, cores, memory_bytes, options=options, host=host)
-    sms, index, peer = (_number(name, options, key) for key in ("sms", "slice", "peer"))
+    for key, reason in _REFUSED.items():
+        if key in options and (key, options[key]) != ("enable_cuda_graph", "0"):
+            raise InvalidTopology(f"device {name!r}: {key} cannot be set: {reason}")
+    sms, index, own = (_number(name, options, key) for key in ("sms", "slice", "own_stream"))
     if sms == 0 or (sms is None and index is not None):
         raise InvalidTopology(f"device {name!r}: a slice needs its streaming multiprocessors, for example sms=66")
     return RealDevice(
-        name, CUDA_PROVIDER, str(int(match["gpu"])), cores, memory_bytes, sms, index or 0, bool(peer), options, host
+        name, CUDA_PROVIDER, str(int(match["gpu"])), cores, memory_bytes, sms, index or 0, bool(own), options, host
     )
 
 

@@ -40,8 +40,8 @@ _MAIN_MEMORY = "main memory"  # the pool of all devices on cores
 def load_topology(spec: str, with_gpus: bool = True, providers: Sequence[str] = ()) -> Topology:
     """The device set of a text: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
-    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false; where there
-    is none, also sets of 2, 4, 8, ... cores, those of each memory node, and all cores together (`core_sets`). With the names of
+    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false. One core for each
+    GPU, of at most a quarter of the cores, is left to the threads that drive the GPUs. Where there is no GPU, `auto` means also sets of 2, 4, 8, ... cores, those of each memory node, and all cores together (`core_sets`). With the names of
     ONNX Runtime's `providers`, it means their devices as well, on the same cores and GPUs (`provider_devices`). Devices
     that use the same core exclude each other (`cpu:0,cpu:1,cpu:0-1`), and so do a GPU and its slices. Devices on cores share
     the machine's memory; that of a GPU slice is its multiprocessors' share; `memory=` gives a device a memory of its own.
@@ -61,8 +61,9 @@ def load_topology(spec: str, with_gpus: bool = True, providers: Sequence[str] = 
             return read_topology(Path(text))
     if text == "auto":
         found = gpus() if with_gpus else ()
-        names = [*(f"cpu:{core}" for core in allowed_cores()), *(f"cuda:{gpu.index}" for gpu in found)]
-        names += [] if found else core_sets(allowed_cores(), numa_nodes())
+        cores = _computing_cores(len(found))
+        names = [*(f"cpu:{core}" for core in cores), *(f"cuda:{gpu.index}" for gpu in found)]
+        names += [] if found else core_sets(cores, numa_nodes())
         on_cores = [name for name in names if parse_real(name).family == "cpu"]
         names += provider_devices(providers, on_cores, len(found))
         return _real(text, [parse_real(name) for name in names])
@@ -78,6 +79,12 @@ def load_topology(spec: str, with_gpus: bool = True, providers: Sequence[str] = 
             )
         return _real(text, reals)
     return preset(text)
+
+
+def _computing_cores(num_gpus: int) -> tuple[int, ...]:
+    """The cores that `auto` offers: all but one for each GPU, whose threads it keeps free, of at most a quarter of them."""
+    cores = allowed_cores()
+    return cores[: len(cores) - min(num_gpus, len(cores) // 4)]
 
 
 def with_session_device(topology: Topology, name: str) -> Topology:

@@ -17,7 +17,7 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import START, Request, Step
-from gnnplace.running.devices import parse_device
+from gnnplace.running.devices import parse_device, with_driving_cores
 from gnnplace.running.exclusive import Gate, rivals_of
 from gnnplace.running.pipeline import LocalDevices
 from gnnplace.running.values import as_numpy
@@ -119,11 +119,9 @@ class HostWorker:
                 write_sent_files(self._files, folder)
                 rivals = rivals_of(self._steps)
                 gate = Gate(rivals)
-                for name, own in self._steps.items():
-                    steps = [replace(step, part=_inside(folder, step.part)) for step in own]
-                    self._workers[name] = Worker(
-                        parse_device(name, self._host), steps, gate if name in rivals else None
-                    )
+                for device in with_driving_cores([parse_device(name, self._host) for name in self._steps]):
+                    steps = [replace(step, part=_inside(folder, step.part)) for step in self._steps[device.name]]
+                    self._workers[device.name] = Worker(device, steps, gate if device.name in rivals else None)
                 self._start()
         except GnnplaceError as error:
             return error

@@ -1,13 +1,15 @@
 """Utilization of real devices by other work, which would distort measurements."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import psutil
 
 from gnnplace.devices.detect import gpu_use
+from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import MeasurementFailed
+from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.running.devices import parse_device
-from gnnplace.running.gpu_slices import shared_slices
+from gnnplace.running.gpu_slices import slice_stream
 from gnnplace.versions import installed_versions
 
 BUSY = 0.5
@@ -15,6 +17,7 @@ BUSY = 0.5
 NOTICED = 0.1
 """Utilization above which a warning appears."""
 _SAMPLE_S = 0.5
+_TRIAL_S = 60.0
 
 
 def measuring_conditions() -> dict[str, float | str | None]:
@@ -64,3 +67,27 @@ def check_free(devices: Iterable[str], force: bool = False) -> tuple[str, ...]:
             f"other work runs on {text}, and seconds measured beside it would mislead; wait, take other devices, or add --force"
         )
     return (f"other work runs on {text}: measured seconds may be too long", *warnings)
+
+
+def shared_slices(devices: Iterable[RealDevice]) -> tuple[str, ...]:
+    """A warning for each slice that shares its multiprocessors with the rest of the GPU.
+
+    A process that ends tries it, as each slice takes a context in the driver and memory on its GPU.
+    """
+    slices = [device for device in devices if device.sms is not None]
+    if not slices:
+        return ()
+    with IsolatedProcess(_stream_maker, "process that slices GPUs") as process:
+        try:
+            found = [process.call((one.device_id, one.sms or 0, one.slice), _TRIAL_S) for one in slices]
+        except ProcessEnded as end:
+            return (f"whether the slices of GPUs are isolated is unknown: {end}",)
+    return tuple(
+        f"{device.name} is not isolated and may use the whole GPU, so slices slow each other down: {reason}"
+        for device, reason in zip(slices, found, strict=True)
+        if isinstance(reason, str)
+    )
+
+
+def _stream_maker() -> Callable[[tuple[str, int, int]], int | str]:
+    return lambda one: slice_stream(*one)

@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasuredSegment
+from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.isolated_process import available_memory_bytes
@@ -150,22 +151,24 @@ def model_setup(
     grouped: GroupedModel,
     maker: PartMaker,
     feeds: Sequence[Mapping[str, Any]],
-    num_devices: int,
+    topology: Topology,
     dims_objective: DimsObjective,
 ) -> Setup:
-    """Inputs and outputs of the model; memory decides how many copies of its weights the process keeps."""
+    """Inputs and outputs of the model; the host's memory and that of each GPU decide how many copies of its weights are kept."""
     model = grouped.model
     graph = model.model.graph
     # No op makes an output that is a weight, so no part does.
     made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
     outputs = tuple(str(value.name) for value in made)
     read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
-    copies = available_memory_bytes() // (8 * max(model.graph.total_weight_bytes, 1))
+    on_gpus = (one.memory_bytes for one in topology.devices if parse_real(one.name).nvidia_gpu is not None)
+    memory_bytes = min([available_memory_bytes(), *filter(None, on_gpus)])
+    copies = memory_bytes // (8 * max(model.graph.total_weight_bytes, 1))
     return Setup(
         inputs=tuple(str(value.name) for value in graph.inputs),
         outputs=outputs,
         feeds=tuple({name: value for name, value in feed.items() if name in read} for feed in feeds),
         dims_objective=dims_objective,
-        kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
+        kept_jobs=int(np.clip(copies, topology.num_devices, _MAX_KEPT_JOBS)),
         loadings=4 if copies >= 4 else 2 if copies >= 2 else 1,
     )

@@ -89,7 +89,7 @@ class MeasuredEvaluator:
             if grouped.kernels is not None:
                 folder = opened.enter_context(temporary_folder())
                 self._kernel_maker = PartMaker(grouped.kernels, folder)
-            self.setup = model_setup(grouped, self.maker, feeds, topology.num_devices, options.dims_objective)
+            self.setup = model_setup(grouped, self.maker, feeds, topology, options.dims_objective)
             worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
             self._jobs = JobRunner(opened.enter_context(worker), options, len(grouped.models))
             self._measure_plain_sessions()

@@ -38,11 +38,11 @@ def profile_model(
 
     The profiled session uses all of ONNX Runtime's optimisations, as placed models do: at lower levels the same models take
     up to twice as long, unevenly. `ops_of_kernels` charges kernels to ops. The seconds of a kernel are the lower quartile of its
-    runs, which alternate with those of a session without the profiler, scaled to the quiet seconds of that session. On a
-    GPU the profiler sees launches, so the share of each op is only as good as launches are.
+    runs, which alternate with those of a session without the profiler, scaled to the quiet seconds of that session.
 
-    An `ep:` device has no such profile, because its provider may compile whole subgraphs into one kernel. There ops share the
-    session's seconds as `measured_shares` finds by running the model in many parts.
+    Only ONNX Runtime's CPU provider has such a profile. Another provider may compile whole subgraphs into one kernel, and on a GPU
+    the profiler sees launches, as ONNX Runtime's packages are built without CUPTI. There ops share the session's seconds as
+    `measured_shares` finds by running the model in many parts.
 
     Returns:
         `[N]` seconds, which add up to those of the whole session: 0 for an op that is fused into another or folded away; and
@@ -62,7 +62,7 @@ def profile_model(
         with process_for(part, inputs, _TIMEOUT_S) as worker:
             context = f"{model.path.name} cannot be profiled on {device_name!r}"
             seconds = worker.samples(ProfileJob(part, folder, rule), context)
-            shares_s = measured_shares(model, device_name, maker, worker, rule) if device.family == "ep" else None
+            shares_s = None if device.family == "cpu" else measured_shares(model, device_name, maker, worker, rule)
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
         if shares_s is not None:
             op_s = shares_s

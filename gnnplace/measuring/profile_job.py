@@ -27,20 +27,20 @@ class ProfileJob:
 
     part: Part
     folder: Path
-    """Folder for the profile and the optimised model; an `ep:` device writes none, as its profile has too little detail."""
+    """Folder for the profile and the optimised model; only ONNX Runtime's CPU provider writes them, as other profiles have too little detail."""
     rule: StoppingRule
     limit_s: float = math.inf
     """Seconds for loading and running the model, where the limit of the process is longer."""
 
     def execute(self, state: ProcessState) -> Answer:
-        """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
+        """`[2, R]` seconds of the profiled session and of the plain one; off the CPU provider `[1, R]` of the plain one."""
         device, part, feed = parse_device(self.part.device), self.part, state.setup.feeds[0]
         rng = np.random.default_rng(0)
         try:
             with pinned(device):
                 plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
                 calls: list[Callable[[], object]] = [partial(python_run(plain), None, feed)]
-                if device.family == "ep":
+                if device.family != "cpu":
                     return Answer(interleaved(calls, self.rule, rng))
                 options = _profiling(device, self.folder)
                 profiled = create_session(part.model, device, part.data_folder, options, part.custom_ops)

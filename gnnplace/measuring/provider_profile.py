@@ -16,6 +16,7 @@ from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.part import Part
+from gnnplace.onnx_io.sample_inputs import probe_model
 from gnnplace.onnx_io.segments import segments
 from gnnplace.running.optimised import optimised
 
@@ -31,6 +32,13 @@ def refusal(model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any
         part = whole_model(PartMaker(model, folder), model, device_name)
         with process_for(part, inputs, _TIMEOUT_S) as worker:
             return worker.run(Job(((part,),), _ONCE)).failure or None
+
+
+def small_model_refusal(device_name: str) -> str | None:
+    """Why a device does not run a model of one op, which an isolated process tries once; None where it does."""
+    part = Part("small model", device_name, probe_model(4, "x", "y"), ("x",), ("y",))
+    with process_for(part, {"x": np.ones(4, dtype=np.float32)}, _TIMEOUT_S) as worker:
+        return worker.run(Job(((part,),), _ONCE)).failure or None
 
 
 def whole_model(maker: PartMaker, model: OnnxModel, device_name: str) -> Part:

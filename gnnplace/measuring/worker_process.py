@@ -1,6 +1,7 @@
 """Jobs that execute placed models in an isolated process, and their answers."""
 
 import math
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from gnnplace.arrays import FloatArray
+from gnnplace.devices.real_names import parse_real
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.measuring.paired import PairRule, paired_samples
@@ -24,6 +26,11 @@ from gnnplace.running.runner import PlacedRunner
 _TRIES = 2
 _LOADED = (0, 1, 1, 0, 1, 0, 0, 1)  # sides of a pair in the order of loading
 _PAIRS = ((0, 1), (3, 2), (5, 4), (6, 7))  # which of these are measured together: A and B
+_NO_MEMORY = re.compile(
+    r"out of memory|failed to allocate|available memory of \d+ is smaller|ALLOC_FAILED|cudaErrorMemoryAllocation",
+    re.IGNORECASE,
+)
+"""How ONNX Runtime, CUDA and its libraries say that no memory is left on a GPU."""
 _LOADING_SHARE = 0.1  # of the seconds of a paired measurement: if two loadings of each take longer, there are no more
 
 
@@ -86,7 +93,9 @@ class Answer:
     """For each candidate `[P]` seconds of its parts on a quiet machine, with their hand-overs; none for a model in one piece.
     No entries for pipelined requests, whose parts run between each other."""
     retries: int = 0
-    """Number of times that the process was lost without fault of the job, which then ran again."""
+    """Number of times that the job ran again, because the process was lost without its fault or had no memory left for it."""
+    exhausted: bool = False
+    """Whether the failure is a lack of memory on a GPU, which sessions of earlier jobs may hold."""
 
 
 class Task(Protocol):
@@ -180,7 +189,7 @@ def _measured(
             samples = measure([partial(call, index) for index in range(len(runners))]) / requests
             executing_s = time.perf_counter() - begin_s
         except Exception as error:  # any failure of a model is an answer
-            return failed(error, current)
+            return replace(failed(error, current), exhausted=_on_gpu_without_memory(own[current], error))
     quiet = tuple(map(quiet_part_s, part_s)) if any(part_s) else ()
     return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
 
@@ -202,6 +211,15 @@ def failed(error: Exception, culprit: int) -> Answer:
     """The first line of an error as the answer to a job."""
     text = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
     return Answer(None, text.split("\n")[0], culprit)
+
+
+def _on_gpu_without_memory(parts: Sequence[Part], error: Exception) -> bool:
+    """A part is on a GPU, and the error is a lack of memory, which sessions of earlier jobs may hold there.
+
+    The memory of the host is watched from outside; see `IsolatedProcess`.
+    """
+    on_gpu = any(parse_real(part.device).nvidia_gpu is not None for part in parts)
+    return on_gpu and _NO_MEMORY.search(f"{error} {error.__cause__}") is not None
 
 
 def quiet_part_s(rows: Sequence[Sequence[float]]) -> FloatArray:
@@ -228,8 +246,8 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
     def run(self, job: Task) -> Answer:
         """The answer to a job; a job that fails, crashes or hangs is no exception.
 
-        When the process is lost, or runs out of memory while it holds sessions of earlier jobs, a fresh process tries
-        the job once more.
+        When the process is lost, or its memory or that of a GPU runs out while it holds sessions of earlier jobs, a fresh
+        process tries the job once more.
 
         Raises:
             MeasurementFailed: the process never started.
@@ -241,6 +259,10 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
                 self.start()
                 self._has_worked = True
                 answer = self.call(job, min(job.limit_s, self._timeout_s))
+                if answer.exhausted and not fresh and not lost:
+                    self.close()
+                    lost.append(answer.failure)
+                    continue
                 return replace(answer, retries=len(lost))
             except ProcessEnded as end:
                 if not end.starting and (end.cause == "time" or (end.cause == "memory" and fresh)):

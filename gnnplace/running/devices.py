@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from gnnplace.devices.detect import allowed_cores, pinned_to
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
-from gnnplace.running.gpu_slices import slice_stream
+from gnnplace.running.cuda_libraries import lacking, load_cuda_libraries
+from gnnplace.running.gpu_slices import device_stream
 
 _GET_CPU = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: cut models often break declared shapes, which it would warn of
@@ -27,10 +28,11 @@ _PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime
 # accepts one of these ops when CUDA has no kernel for its element type. A provider on CPU cores may leave them, and the
 # tests that masks consist of, to the same cores: OpenVINO does so where nothing else is left in a part, and with all of IsNaN.
 _SHAPE_OPS = frozenset({
-    "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
-    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
-    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Sub",
-    "Tile", "Transpose", "Unsqueeze", "Where",
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand",
+    "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
+    "Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pad", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd",
+    "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze",
+    "Sub", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
 })  # fmt: skip
 _MASK_OPS = frozenset({"IsInf", "IsNaN"})
 
@@ -92,6 +94,17 @@ def pin(device: RealDevice) -> None:
 def caller_cores(device: RealDevice) -> tuple[int, ...]:
     """Cores of the thread that calls the device's sessions."""
     return device.cores[:1] if device.family == "cpu" and not device.parallel else device.cores
+
+
+def with_driving_cores(devices: Sequence[RealDevice]) -> list[RealDevice]:
+    """The devices, where NVIDIA GPUs have cores for the threads that drive them: all on which no device of the set computes.
+
+    Such a thread would otherwise take turns with the pinned thread of a core. Cores in a device's name win; where the set computes
+    on every core, the system chooses.
+    """
+    computing = {core for device in devices if device.on_host for core in device.cores or allowed_cores()}
+    free = tuple(core for core in allowed_cores() if core not in computing)
+    return [device if device.nvidia_gpu is None or device.cores else replace(device, cores=free) for device in devices]
 
 
 def pinned(device: RealDevice) -> AbstractContextManager[None]:
@@ -162,6 +175,8 @@ def session_options(device: RealDevice) -> ort.SessionOptions:
 def provider_options(device: RealDevice) -> dict[str, str]:
     """The options of the device's execution provider; options in the device's name win.
 
+    Sessions on a GPU share a stream, unless `own_stream` gives each its own, as is ONNX Runtime's default.
+
     A memory limit holds for each session's arena, which then grows by the requested bytes and not in powers of two.
     OpenVINO computes in the model's precision, with one thread per core in the name; its threads inherit the affinity of
     the thread that creates the session.
@@ -175,8 +190,8 @@ def provider_options(device: RealDevice) -> dict[str, str]:
             found["num_of_threads"] = str(len(device.cores))
     if device.family == "cuda" and device.memory_bytes is not None:
         found |= {"gpu_mem_limit": str(device.memory_bytes), "arena_extend_strategy": "kSameAsRequested"}
-    stream = None if device.sms is None else slice_stream(device.device_id, device.sms, device.slice)
-    if isinstance(stream, int):
+    stream = None if device.own_stream else device_stream(device)
+    if stream is not None:
         found["user_compute_stream"] = str(stream)
     return {**found, **device.options}
 
@@ -213,6 +228,7 @@ def create_session(
         MeasurementFailed: the provider cannot run some ops, which the message names; or a library cannot be loaded.
     """
     check_offered(device)
+    missing = () if device.nvidia_gpu is None else load_cuda_libraries()
     options = options or session_options(device)
     register_custom_ops(options, custom_ops)
     if optimised:
@@ -235,7 +251,7 @@ def create_session(
     if session.get_providers()[0] != device.provider:
         raise MissingDependency(
             f"device {device.name!r}: ONNX Runtime runs on {session.get_providers()[0]} instead of {device.provider}; "
-            "check the device's driver and libraries"
+            f"{lacking(missing) if missing else 'gnnplace doctor checks its driver and libraries'}"
         )
     if device.family != "cpu":
         assigned = session.get_provider_graph_assignment_info()

@@ -44,13 +44,10 @@ class PartSession:
     def shares_memory_with(self, reader: str) -> bool:
         """Sessions on the device `reader` can read outputs in this device's memory.
 
-        Devices on one GPU can: every call ends with a synchronised stream. With the option `peer` other GPUs can too:
-        ONNX Runtime copies from GPU to GPU when it takes the value as an input.
+        Devices on one GPU can: every call ends with a synchronised stream.
         """
         here, other = self.device, parse_real(reader)
-        if here.gpu is None or other.gpu is None or other.host != here.host:
-            return False
-        return other.gpu == here.gpu or here.peer
+        return here.gpu is not None and (other.gpu, other.host) == (here.gpu, here.host)
 
     def run(self, values: Mapping[str, Value], homes: Sequence[Any], options: Options = None) -> list[Value]:
         """The outputs in the order of `outputs`; `homes` is a result of `home_of`."""

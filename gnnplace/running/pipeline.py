@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
 from gnnplace.running.dataflow import START, Request, Step
-from gnnplace.running.devices import on_cores, parse_device, pinned
+from gnnplace.running.devices import on_cores, parse_device, pinned, with_driving_cores
 from gnnplace.running.exclusive import Gate, rivals_of
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
@@ -163,10 +163,14 @@ def python_devices(
     """Devices whose steps a thread each runs in Python; the steps of a single device run on the calling thread."""
     rivals = rivals_of(steps)
     gate = Gate(rivals)
-    workers = [Worker(parse_device(name), own, gate if name in rivals else None) for name, own in steps.items()]
-    if len(workers) > 1:
-        return Pipeline(workers, cache, max_in_flight)
-    return OneDevice(workers[0] if workers else None, cache)
+    devices = list(map(parse_device, steps))
+    if len(devices) < 2:
+        return OneDevice(Worker(devices[0], steps[devices[0].name]) if devices else None, cache)
+    workers = [
+        Worker(device, steps[device.name], gate if device.name in rivals else None)
+        for device in with_driving_cores(devices)
+    ]
+    return Pipeline(workers, cache, max_in_flight)
 
 
 def closed_error() -> InvalidInput:

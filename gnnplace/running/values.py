@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
+from gnnplace.devices.cuda_driver import copied_to_host
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.onnx_io.element_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
 
@@ -29,14 +30,13 @@ COPIED_TYPES = frozenset(f"tensor({name})" for name in ("float", "double", "floa
 def as_numpy(value: Value) -> Any:
     """A value as `onnxruntime.InferenceSession.run` would return it; without a copy when it is on the host.
 
-    A value of a type that numpy lacks must be on the host; the result is a copy as an array of `ml_dtypes`.
+    A value of a type that numpy lacks is copied into an array of `ml_dtypes`.
     """
     if not isinstance(value, native.OrtValue):
         return value
     if value.element_type() not in _NARROW:
         return value.numpy()
-    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    return from_raw(value.element_type(), value.shape(), raw)
+    return from_raw(value.element_type(), value.shape(), _raw(value))
 
 
 def from_python(value: Any) -> Value:
@@ -120,7 +120,7 @@ class DeviceMemory:
 
     def to_host(self, value: Value) -> Value:
         """The value in the host's memory, where all other devices can read it."""
-        return value if _is_on_host(value) else value.numpy()
+        return value if _is_on_host(value) else as_numpy(value)
 
     def from_host(self, value: Value) -> Value:
         """The value in this memory; returned unchanged where it is here already or is no tensor of `COPIED_TYPES`."""
@@ -136,6 +136,12 @@ class DeviceMemory:
 def device_memory(device: RealDevice) -> DeviceMemory | None:
     """The device's own memory; None for devices that compute in the host's memory, where nothing has to be copied."""
     return None if device.gpu is None else DeviceMemory(ort.OrtDevice.make("cuda", device.gpu)._get_c_device())
+
+
+def _raw(value: native.OrtValue) -> bytes:
+    """The bytes of a tensor, on the host or a GPU."""
+    read = ctypes.string_at if _is_on_host(value) else copied_to_host
+    return read(value.data_ptr(), value.tensor_size_in_bytes())
 
 
 def _is_on_host(value: Value) -> bool:

@@ -98,6 +98,7 @@ class Worker:
         self._memory = device_memory(self.device)
         if self._memory is not None:
             self._copier = TaskThread(f"{self.device.name} copies")
+            self._copier.put(partial(pin, self.device))
         self._thread = Thread(target=self._serve, args=(cache, ready), name=self.device.name, daemon=True)
         self._thread.start()
 

@@ -19,7 +19,12 @@ from gnnplace.errors import InvalidTopology
         RealDevice("cuda:0[sms=66]", "CUDAExecutionProvider", "0", sms=66),
         RealDevice("cuda:0[ sms = 66, slice = 1 ]", "CUDAExecutionProvider", "0", sms=66, slice=1),
         RealDevice(
-            "cuda:3[cores=1,peer=1,do_copy=0]", "CUDAExecutionProvider", "3", (1,), peer=True, options={"do_copy": "0"}
+            "cuda:3[cores=1,own_stream=1,do_copy=0]",
+            "CUDAExecutionProvider",
+            "3",
+            (1,),
+            own_stream=True,
+            options={"do_copy": "0"},
         ),
         RealDevice("ep:OpenVINO:CPU", "OpenVINOExecutionProvider", "CPU"),
         RealDevice("ep:OpenVINOExecutionProvider:GPU.0", "OpenVINOExecutionProvider", "GPU.0"),
@@ -57,6 +62,9 @@ def test_only_devices_that_compute_on_cores_are_on_the_host() -> None:
         ("cpu:0+3-1", "is an empty set of cores"),
         ("cpu:0[]", "'' is no option"),
         ("cuda:0[sms]", "'sms' is no option; write key=value"),
+        ("cuda:0[enable_cuda_graph=1]", "enable_cuda_graph cannot be set: a CUDA graph replays one set of buffers"),
+        ("cuda:1[device_id=0]", "device_id cannot be set: it is in the device's name"),
+        ("cuda:0[peer=1]", "peer cannot be set: values cross from GPU to GPU through the host"),
         ("cuda:0[sms=6,sms=6]", "'sms=6' is no option; write key=value, each key once"),
         ("cuda:0[sms=many]", "sms=many is no whole number"),
         ("cuda:0[sms=0]", "a slice needs its streaming multiprocessors"),

@@ -4,14 +4,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
-from gnnplace.devices.detect import gpu_use
+from gnnplace.devices import detect
+from gnnplace.devices.detect import Gpu, gpu_use
+from gnnplace.devices.real_names import parse_real
 from gnnplace.errors import InvalidTopology, MeasurementFailed
 from gnnplace.measuring import busy
-from gnnplace.measuring.busy import busy_shares, check_free
+from gnnplace.measuring.busy import busy_shares, check_free, shared_slices
 
 CORES = sorted(os.sched_getaffinity(0))
 SPIN = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
@@ -54,19 +58,34 @@ def test_a_missing_device_is_refused() -> None:
         busy_shares(["k40:0"])
 
 
-def test_gpu_utilization_is_in_the_order_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_utilization_of_a_gpu_is_found_by_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(
-        "#!/bin/sh\ncase $1 in *utilization.gpu*) printf '0, GPU-a, NVIDIA H200, 7\\n1, GPU-b, NVIDIA H200, 93\\n2, GPU-c, Old, [N/A]\\n';; esac\n"
+        "#!/bin/sh\ncase $1 in *uuid,utilization.gpu*) printf 'GPU-a, 7\\nGPU-b, 93\\nGPU-c, [N/A]\\n';; esac\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpu_use() == [7.0, 93.0, 0.0]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    assert gpu_use() == [93.0, 7.0]
-
-
-def test_without_a_driver_no_gpu_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "gpus", lambda: tuple(Gpu(i, "GPU", None, None, uuid) for i, uuid in enumerate("bcad")))
+    assert gpu_use() == [93.0, 0.0, 7.0, 0.0]
     monkeypatch.setenv("PATH", "")
-    assert gpu_use() == []
+    assert gpu_use() == [0.0] * 4
+
+
+def test_a_slice_that_is_not_isolated_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(busy, "_stream_maker", partial(eval, "lambda one: one[2] or 'no driver'"))
+    names = ["cpu:0", "cuda:0[sms=8]", "cuda:0[sms=8,slice=1]", "cuda:1"]
+    (warning,) = shared_slices(map(parse_real, names))
+    assert warning.startswith("cuda:0[sms=8] is not isolated")
+    assert warning.endswith("no driver")
+
+
+def test_slices_are_tried_in_a_process_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(busy, "_stream_maker", partial(eval, "lambda one: f'process {__import__(\"os\").getpid()}'"))
+    (warning,) = shared_slices([parse_real("cuda:0[sms=8]")])
+    pid = int(warning.rpartition(" ")[2])
+    assert pid != os.getpid()
+    assert not psutil.pid_exists(pid)
+    monkeypatch.setattr(busy, "_stream_maker", partial(eval, "lambda one: __import__('os')._exit(3)"))
+    (warning,) = shared_slices([parse_real("cuda:0[sms=8]")])
+    assert "whether the slices of GPUs are isolated is unknown" in warning
+    assert "exit code 3" in warning

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -221,6 +222,38 @@ def test_a_candidate_without_enough_memory_fails_and_the_process_stays() -> None
         answer = worker.run(Job((GOOD, BIG), QUICK))
         assert (answer.culprit, answer.retries, worker.pid) == (1, 0, pid)
         assert "ConstantOfShape" in answer.failure
+
+
+class OnGpu(PlacedRunner):
+    """Stands in for parts on a GPU with room for the sessions of two jobs, in a process that keeps the sessions of all."""
+
+    loaded = 0
+
+    def __init__(self, parts: tuple[Part, ...], *arguments: Any) -> None:
+        OnGpu.loaded += 1
+        if OnGpu.loaded > 2 or parts[0].name == "never":
+            raise MeasurementFailed("part 'piece' cannot be loaded on 'cuda:0': CUDA failure 2: out of memory")
+        super().__init__([dataclasses.replace(part, device=CORE) for part in parts], *arguments)
+
+
+def _with_a_small_gpu(setup: Setup) -> Any:
+    worker_process.PlacedRunner = OnGpu  # type: ignore[misc]
+    return worker_process._prepare(setup)
+
+
+def test_a_gpu_without_memory_left_is_freed_of_earlier_sessions_before_the_placement_is_judged() -> None:
+    on_gpu = (dataclasses.replace(GOOD[0], device="cuda:0"),)
+    with WorkerProcess(SETUP, timeout_s=60.0) as worker:
+        worker._prepare = partial(_with_a_small_gpu, SETUP)
+        answers = [worker.run(Job((on_gpu,), QUICK)) for _ in range(2)]
+        pid = worker.pid
+        answers.append(worker.run(Job((on_gpu,), QUICK)))
+        assert [(answer.samples is None, answer.retries) for answer in answers] == [(False, 0), (False, 0), (False, 1)]
+        assert worker.pid != pid
+        never = (dataclasses.replace(on_gpu[0], name="never"),)
+        answer = worker.run(Job((never,), QUICK))
+        assert (answer.samples, answer.retries, answer.culprit) == (None, 1, 0)
+        assert "out of memory" in answer.failure
 
 
 @pytest.mark.parametrize(("timeout_s", "limit_s"), [(1.0, math.inf), (60.0, 1.0)])

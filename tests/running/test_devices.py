@@ -10,11 +10,20 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.devices.presets import preset
+from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.part import Part
 from gnnplace.running import devices
-from gnnplace.running.devices import create_session, is_real, parse_device, pinned, provider_options, session_options
+from gnnplace.running.devices import (
+    create_session,
+    is_real,
+    parse_device,
+    pinned,
+    provider_options,
+    session_options,
+    with_driving_cores,
+)  # fmt: skip
 from gnnplace.running.part_session import PartSession
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -62,13 +71,6 @@ def test_provider_options_follow_from_the_device_and_from_the_options_in_its_nam
     assert provider_options(parse_device(name)) == expected
 
 
-def test_sessions_of_a_slice_share_its_stream_and_without_one_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "slice_stream", lambda gpu, sms, index: 4096 + index)
-    assert provider_options(parse_device("cuda:0[sms=8,slice=1]")) == {"device_id": "0", "user_compute_stream": "4097"}
-    monkeypatch.setattr(devices, "slice_stream", lambda *_: "no driver")
-    assert provider_options(parse_device("cuda:0[sms=8]")) == {"device_id": "0"}
-
-
 def test_an_absent_provider_is_an_error_and_not_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices.ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     for name, provider, package in (("cuda:0", "CUDA", "gpu"), ("ep:OpenVINO:CPU", "OpenVINO", "openvino")):
@@ -102,9 +104,32 @@ def test_a_session_that_onnx_runtime_moves_to_the_cpu_is_an_error(monkeypatch: p
         create_session(MODEL, parse_device("cuda:0"))
 
 
+def test_missing_libraries_are_named_with_the_command_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_cuda(monkeypatch, ["CPUExecutionProvider"], {})
+    for missing, mend in (
+        (("libcublas.so.13",), r"pip install 'onnxruntime-gpu\[cuda,cudnn\]'"),
+        (("libcuda.so.1",), "NVIDIA's driver"),
+    ):
+        monkeypatch.setattr(devices, "load_cuda_libraries", lambda missing=missing: missing)
+        with pytest.raises(MissingDependency, match=rf"{missing[0]} cannot be loaded: .*{mend}"):
+            create_session(MODEL, parse_device("cuda:0"))
+
+
+def test_threads_that_drive_gpus_have_cores_on_which_no_device_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "allowed_cores", lambda: (0, 1, 2, 3))
+
+    def cores(*names: str) -> list[tuple[int, ...]]:
+        return [device.cores for device in with_driving_cores([parse_real(name) for name in names])]
+
+    assert cores("cpu:0", "cpu:1-2", "cuda:0", "cuda:1[sms=8]", "ep:TensorRT:0") == [(0,), (1, 2), (3,), (3,), (3,)]
+    assert cores("cpu:0", "cuda:0[cores=0]", "cuda:1") == [(0,), (0,), (1, 2, 3)]
+    assert cores("cpu:0-3", "cuda:0", "ep:OpenVINO:GPU") == [(0, 1, 2, 3), (), ()]
+    assert cores("ep:OpenVINO:CPU", "cuda:0") == [(), ()]
+
+
 def test_ops_that_a_gpu_leaves_to_the_cpu_are_named_unless_they_compute_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    on_cpu = ["Shape", "Gather", "Concat"]
+    on_cpu = ["Shape", "Gather", "Concat", "Sqrt", "Pow", "Clip", "GatherND", "ScatterND", "CumSum", "Pad"]
     simulate_cuda(monkeypatch, both, {"CUDAExecutionProvider": ["Exp"], "CPUExecutionProvider": on_cpu})
     assert create_session(MODEL, parse_device("cuda:0")).get_providers() == both
     on_cpu += ["NonMaxSuppression", "Unique", "Unique"]
@@ -113,7 +138,7 @@ def test_ops_that_a_gpu_leaves_to_the_cpu_are_named_unless_they_compute_shapes(m
         create_session(MODEL, parse_device("cuda:0"))
 
 
-def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> None:
+def test_devices_of_one_gpu_share_its_memory() -> None:
     session = PartSession(Part("p", f"cpu:{CORES[0]}", MODEL, ("a",), ("b", "c")), parse_device(f"cpu:{CORES[0]}"))
     readers = ("cuda:1[sms=8]", "cuda:1[sms=8,slice=1]", "cuda:0", "cpu:0")
 
@@ -122,7 +147,6 @@ def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> N
         return [session.shares_memory_with(reader) for reader in readers]
 
     assert shares("cuda:1[sms=8]") == [True, True, False, False]
-    assert shares("cuda:1[sms=8,peer=1]") == [True, True, True, False]
     assert shares(f"cpu:{CORES[0]}") == [False] * 4
     homes = session.home_of(["c"])
     assert all(home.device_type() == home.cpu() for home in homes)

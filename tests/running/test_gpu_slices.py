@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from gnnplace.devices.real_names import parse_real
 from gnnplace.running import gpu_slices
-from gnnplace.running.devices import parse_device
-from gnnplace.running.gpu_slices import green_stream, shared_slices, slice_stream
+from gnnplace.running.devices import provider_options
+from gnnplace.running.gpu_slices import device_stream, green_stream, slice_stream
 
 
 class Result(IntEnum):
@@ -89,13 +90,22 @@ def test_the_error_names_the_call_that_the_driver_refuses() -> None:
         green_stream(Driver(132, refuses="cuGreenCtxCreate"), 3, 66, 0)
 
 
-def test_a_slice_that_is_not_isolated_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = {0: 4096, 1: "no driver"}
+def test_sessions_on_a_gpu_or_a_slice_share_a_stream_and_each_has_its_own_on_request_or_without_a_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams: dict[int, int | str] = {0: 4096, 1: "no driver"}
+
+    def stream(gpu: int) -> int:
+        if gpu == 1:
+            raise RuntimeError("there is no CUDA driver")
+        return 4000 + gpu
+
     monkeypatch.setattr(gpu_slices, "slice_stream", lambda gpu, sms, index: streams[index])
-    names = ["cpu:0", "cuda:0[sms=8]", "cuda:0[sms=8,slice=1]", "cuda:1"]
-    (warning,) = shared_slices(map(parse_device, names))
-    assert warning.startswith("cuda:0[sms=8,slice=1] is not isolated")
-    assert warning.endswith("no driver")
+    monkeypatch.setattr(gpu_slices, "shared_stream", stream)
+    names = ["cpu:0", "cuda:0", "cuda:2", "cuda:1", "cuda:0[sms=8]", "cuda:0[sms=8,slice=1]", "ep:TensorRT:0"]
+    assert [device_stream(parse_real(name)) for name in names] == [None, 4000, 4002, None, 4096, None, None]
+    assert provider_options(parse_real("cuda:2")) == {"device_id": "2", "user_compute_stream": "4002"}
+    assert provider_options(parse_real("cuda:2[own_stream=1]")) == {"device_id": "2"}
 
 
 def test_without_the_driver_a_slice_has_no_stream_and_a_reason() -> None:
