@@ -34,7 +34,8 @@ _PROGRAMS = {
 """Programs of which one suffices, their use, and how to install one."""
 _ONE_RUNTIME = "pip uninstall -y onnxruntime && pip install --force-reinstall --no-deps {}"
 """Removes the build that gnnplace requires, and with it files of the other one, which is then installed anew."""
-_GPU = f"pip install 'gnnplace[gpu]' && {_ONE_RUNTIME.format('onnxruntime-gpu')}"
+_BUILD_OF_EXTRA = {"gpu": "onnxruntime-gpu", "openvino": "onnxruntime-openvino"}
+_GPU = f"pip install 'gnnplace[gpu]' && {_ONE_RUNTIME.format(_BUILD_OF_EXTRA['gpu'])}"
 _REINSTALL = "pip install --force-reinstall gnnplace"
 
 
@@ -84,7 +85,10 @@ def _packages() -> Iterator[Check]:
     for extra, what in _EXTRAS.items():
         lacking = ", ".join(_unmet(needed, extra))
         if extra in provided and lacking:
-            yield Check(f"extra {extra}", "missing", f"{what}: lacks {lacking}", f"pip install 'gnnplace[{extra}]'")
+            mend = f"pip install 'gnnplace[{extra}]'"
+            build = _BUILD_OF_EXTRA.get(extra)
+            mend += "" if build is None else f" && {_ONE_RUNTIME.format(build)}"
+            yield Check(f"extra {extra}", "missing", f"{what}: lacks {lacking}", mend)
         elif extra in provided:
             yield Check(f"extra {extra}", "ok", what)
 

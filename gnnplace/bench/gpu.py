@@ -5,7 +5,7 @@ ratios to a plain CUDA session that ran in the same rounds, with ONNX Runtime's 
 random: they test hand-overs and are not meant to be fast, except `whole`, which is the GPU alone. The details have the overheads of a part and of hand-overs between the devices.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -86,15 +86,17 @@ def _progress(case: GpuCase, result: Mapping[str, Any]) -> str:
     return f"{case.model}: worst relative error {worst:.1e}, placed on the GPU alone {alone:.3f} of a plain session"
 
 
-def device_sets() -> dict[str, str]:
-    """The GPU alone, two cores with it, and its two halves, with options `{}` of the GPU to fill in."""
-    half = (multiprocessors(0) or 0) // 16 * 8  # whole clusters
+def device_sets(option: str = "") -> dict[str, str]:
+    """The GPU alone, two cores with it, and its two halves; `option` is one of the GPU's session."""
+    whole = f"{_GPU}[{option}]" if option else _GPU
     cores = ",".join(f"cpu:{core}" for core in allowed_cores()[:2])
-    return {
-        "gpu": f"{_GPU}[{{}}]",
-        "cores and gpu": f"{cores},{_GPU}[{{}}]",
-        "halves": f"{_GPU}[sms={half},slice=0,{{}}],{_GPU}[sms={half},slice=1,{{}}]",
-    }
+    return {"gpu": whole, "cores and gpu": f"{cores},{whole}", "halves": ",".join(halves(option))}
+
+
+def halves(option: str = "") -> list[str]:
+    """Two slices of the GPU, of whole clusters of multiprocessors."""
+    half = (multiprocessors(0) or 0) // 16 * 8
+    return [f"{_GPU}[{','.join(filter(None, (f'sms={half}', f'slice={index}', option)))}]" for index in range(2)]
 
 
 def gpu_result(case: GpuCase) -> dict[str, Any]:
@@ -106,8 +108,10 @@ def gpu_result(case: GpuCase) -> dict[str, Any]:
     everything = f"cpu:{cores[0]}-{cores[-1]}[spinning=1]" if len(cores) > 1 else f"cpu:{cores[0]}"
     plain_cpu, plain_gpu = PlainSession(model.path, everything), PlainSession(model.path, _BY_DEFAULT)
     expected = plain_cpu.run(feed)
-    for name, devices in device_sets().items():
-        exact, fast = (set_up(model, devices.replace("{}", option)) for option in ("use_tf32=0", "use_tf32=1"))
+    cpu_s = float(np.median(interleaved([partial(plain_cpu.run, feed)], _RULE, rng)))
+    by_default = device_sets()
+    for name, devices in device_sets("use_tf32=0").items():
+        exact, fast = set_up(model, devices), set_up(model, by_default[name])
         order = exact.workload.graph.topological_order
         for label, assignment in _placements(exact, rng).items():
             with temporary_folder() as folder, ExitStack() as stack:
@@ -117,9 +121,9 @@ def gpu_result(case: GpuCase) -> dict[str, Any]:
                 write_placed(fast, assignment, folder / "fast", order)
                 placed = stack.enter_context(Session(folder / "fast"))
                 calls: list[Callable[[], object]] = [
-                    partial(placed.run, None, feed), partial(plain_gpu.run, feed), partial(plain_cpu.run, feed)
+                    partial(placed.run, None, feed), partial(plain_gpu.run, feed),
                 ]  # fmt: skip
-                placed_s, gpu_s, cpu_s = interleaved(calls, _RULE, rng)
+                placed_s, gpu_s = interleaved(calls, _RULE, rng)
             ratio = median_interval(placed_s / gpu_s)
             rows.append(
                 {
@@ -131,7 +135,7 @@ def gpu_result(case: GpuCase) -> dict[str, Any]:
                     "ratio_spread": ratio.spread,
                     "measured_s": float(np.median(placed_s)),
                     "plain_gpu_s": float(np.median(gpu_s)),
-                    "plain_cpu_s": float(np.median(cpu_s)),
+                    "plain_cpu_s": cpu_s,
                     "repeats": len(placed_s),
                 }
             )
@@ -168,8 +172,7 @@ def _worst_error(outputs: list[Any], expected: list[Any]) -> float:
 
 def overheads() -> dict[str, Any]:
     """Seconds of one more part on each device, and latency and bandwidth of hand-overs between devices."""
-    halves = device_sets()["halves"].replace(",{}", "").split("],")
-    first, second = halves[0] + "]", halves[1]
+    first, second = halves()
     core, other = (f"cpu:{core}" for core in allowed_cores()[:2])
     with probing_process() as worker:
         parts = {device: dispatch_overhead_s(device, worker) for device in (core, _GPU, first)}
@@ -182,10 +185,11 @@ def _link_json(costs: LinkCosts) -> dict[str, float]:
     return {"latency_s": costs.latency_s, "bandwidth_bytes_per_s": costs.bandwidth_bytes_per_s}
 
 
-def gpu_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def gpu_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Numbers of equal placements, and the overhead of a placement on the GPU alone."""
     alone = {row["model"]: row["ratio_to_plain"] - 1.0 for row in rows if row["placement"] == WHOLE}
-    of_sets = {name: [row["relative_error"] for row in rows if row["devices"] == name] for name in device_sets()}
+    sets = dict.fromkeys(row["devices"] for row in rows)
+    of_sets = {name: [row["relative_error"] for row in rows if row["devices"] == name] for name in sets}
     return {
         "models": len(alone),
         "placements": len(rows),

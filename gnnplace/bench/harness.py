@@ -25,7 +25,9 @@ C = TypeVar("C")
 T = TypeVar("T")
 Result = Mapping[str, Any]
 """Figures of one case, as JSON."""
-_VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "torch", "dgl", "pymetis", "mtkahypar", "ortools")
+_VERSIONED = (
+    "gnnplace", "numpy", "numba", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "dgl", "pymetis", "mtkahypar", "ortools",
+)  # fmt: skip
 _ON_HOSTS = "gnnplace.distributed.plugin"
 
 

@@ -175,6 +175,7 @@ class HostWorker:
         self._senders = {host: TaskThread(f"to {host}") for host in map(host_of, peers)}
         for worker in self._workers.values():
             worker.peers = {**peers, **{name: peer.deliver for name, peer in self._workers.items()}}
+            worker.neighbours = {name: peer.take for name, peer in self._workers.items()}
         start_all(self._workers.values(), None)
 
     def _request(self, number: int) -> Request | None:

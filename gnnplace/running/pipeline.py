@@ -81,6 +81,7 @@ class Pipeline(LocalDevices):
         self._stop = weakref.finalize(self, _stop, [worker.inbox for worker in workers])
         for worker in workers:
             worker.peers = {peer.device.name: peer.deliver for peer in workers}
+            worker.neighbours = {peer.device.name: peer.take for peer in workers}
         try:
             start_all(workers, cache)
         except GnnplaceError:

@@ -86,10 +86,14 @@ class Worker:
         self.inbox: SimpleQueue[Message | None] = SimpleQueue()
         self.peers: Mapping[str, Callable[[Message], None]] = {}
         """Functions that deliver a message, by device."""
+        self.neighbours: Mapping[str, Callable[[Message], None]] = {}
+        """Functions of devices of this process that deliver a message whose values need no copy."""
         self.compiled: list[tuple[Step, PartSession]] = []
         """The steps with their sessions."""
         self._thread: Thread | None = None
         self._homes: list[Any] = []
+        self._sharing: list[list[str]] = []
+        """For each step the devices that read its outputs in this device's memory."""
         self._memory: DeviceMemory | None = None
         self._copier: TaskThread | None = None
 
@@ -128,13 +132,21 @@ class Worker:
             else:  # outputs that only this device reads
                 kept = set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names}
             self._homes.append(session.home_of(kept))
+            sharing = (
+                [] if self._memory is None else [name for name, _ in step.sends if session.shares_memory_with(name)]
+            )
+            self._sharing.append(sharing)
 
     def deliver(self, message: Message) -> None:
         """Takes a message from another thread; its values are on the host."""
-        if self._copier is None:
-            self.inbox.put(message)
+        if self._copier is None or not message[2]:
+            self.take(message)
         else:
             self._copier.put(partial(self._copy_in, message))
+
+    def take(self, message: Message) -> None:
+        """Takes a message whose values are where this device reads them."""
+        self.inbox.put(message)
 
     def _serve(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
         """The thread: creates sessions, then runs every step whose inputs have arrived, until the end mark."""
@@ -182,17 +194,16 @@ class Worker:
 
     def _run_step(self, position: int, request: Request, values: dict[str, Value]) -> None:
         """Runs one step and hands its outputs on; a failure ends the request."""
-        step, session = self.compiled[position]
+        step, _ = self.compiled[position]
         try:
-            self._compute(step, session, self._homes[position], request, values)
+            self._compute(position, request, values)
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             self._fail(
                 request, MeasurementFailed(f"part {step.part.name!r} failed on {self.device.name!r}: {one_line(error)}")
             )
 
-    def _compute(
-        self, step: Step, session: PartSession, homes: Any, request: Request, values: dict[str, Value]
-    ) -> None:
+    def _compute(self, position: int, request: Request, values: dict[str, Value]) -> None:
+        (step, session), homes, sharing = self.compiled[position], self._homes[position], self._sharing[position]
         begin_s = time.perf_counter()
         part = step.part
         stays = request.stays.get(self.device.name, ())
@@ -209,12 +220,14 @@ class Worker:
             values[name] = outputs[name]
         for name in step.releases:
             values.pop(name, None)
-        if self._copier is None:
-            self._hand_on(step, request, outputs, outputs)
+        # What needs no copy need not wait for the copying thread; the last step does, and so ends the request after all copies.
+        at_once = self._copier is None or (step is not self.steps[-1] and not _copied_out(step, request, sharing))
+        if at_once:
+            self._hand_on(step, request, outputs, outputs, sharing)
         request.part_s[step.number] = time.perf_counter() - begin_s
-        if self._copier is not None:
-            self._copier.put(partial(self._copy_out, step, session, request, outputs))
-        elif step is self.steps[-1]:
+        if self._copier is not None and not at_once:
+            self._copier.put(partial(self._copy_out, step, sharing, request, outputs))
+        elif self._copier is None and step is self.steps[-1]:
             request.device_done()
 
     def run_alone(self, request: Request, values: dict[str, Value]) -> None:
@@ -233,8 +246,8 @@ class Worker:
     ) -> None:
         """Passes on the outputs that the caller and other devices read; devices in `sharing` read this device's memory."""
         for device, names in step.sends:
-            values = outputs if device in sharing else on_host
-            self.peers[device]((request, step.number, {name: values[name] for name in names}))
+            values, peers = (outputs, self.neighbours) if device in sharing else (on_host, self.peers)
+            peers[device]((request, step.number, {name: values[name] for name in names}))
         for name in step.results:
             if name in request.wanted:
                 request.results[name] = on_host[name]
@@ -246,13 +259,12 @@ class Worker:
             values = self._copied(request, "to", values)
         self.inbox.put((request, source, values))
 
-    def _copy_out(self, step: Step, session: PartSession, request: Request, outputs: Mapping[str, Value]) -> None:
+    def _copy_out(self, step: Step, sharing: Collection[str], request: Request, outputs: Mapping[str, Value]) -> None:
         """On the copying thread: copies each value that others read to the host once, and hands it on."""
         if request.stopped:
             return
-        sharing = [device for device, _ in step.sends if session.shares_memory_with(device)]
-        read = {name for device, names in step.sends if device not in sharing for name in names}.union(request.wanted)
-        on_host = self._copied(request, "from", {name: outputs[name] for name in read & outputs.keys()})
+        names = _copied_out(step, request, sharing)
+        on_host = self._copied(request, "from", {name: outputs[name] for name in names})
         if not request.stopped:
             try:
                 self._hand_on(step, request, outputs, on_host, sharing)
@@ -271,6 +283,12 @@ class Worker:
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             self._fail(request, MeasurementFailed(f"a copy {way} {self.device.name!r} failed: {one_line(error)}"))
             return {}
+
+
+def _copied_out(step: Step, request: Request, sharing: Collection[str]) -> set[str]:
+    """Outputs of a step that the caller, or devices that do not share this device's memory, read on the host."""
+    read = {name for device, names in step.sends if device not in sharing for name in names}
+    return read | request.wanted.intersection(step.results)
 
 
 def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:

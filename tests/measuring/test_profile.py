@@ -1,6 +1,7 @@
 """Profiles of real sessions: seconds per op, their sum, and the cost model that they make."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.measuring import link_probe
+from gnnplace.measuring import link_probe, profile
 from gnnplace.measuring.link_probe import (
     FLOATS,
     device_pairs,
@@ -24,6 +25,7 @@ from gnnplace.measuring.link_probe import (
     probing_process,
 )  # fmt: skip
 from gnnplace.measuring.profile import by_signature, measured_costs, profile_model
+from gnnplace.measuring.profile_job import ProfileJob
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -54,6 +56,28 @@ def model(tmp_path: Path) -> OnnxModel:
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     return read_onnx(tmp_path / "m.onnx", {"N": 256})
+
+
+def test_ops_on_a_gpu_share_the_seconds_of_the_session_as_parts_take_them(
+    model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[ProfileJob] = []
+
+    class Worker(nullcontext["Worker"]):
+        def __enter__(self) -> "Worker":
+            return self
+
+        def samples(self, job: ProfileJob, context: str) -> np.ndarray:
+            jobs.append(job)
+            return np.full((1, 5), 30.0)
+
+    monkeypatch.setattr(profile, "check_offered", lambda device: None)
+    monkeypatch.setattr(profile, "process_for", lambda *_: Worker())
+    monkeypatch.setattr(profile, "measured_shares", lambda *_: np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    seconds, kernels = profile_model(model, "cuda:0", {}, QUICK)
+    assert seconds.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0]
+    assert kernels.tolist() == [0, 1, 2, 3, 4]
+    assert [job.part.device for job in jobs] == ["cuda:0"]
 
 
 def inputs(model: OnnxModel) -> dict[str, np.ndarray]:

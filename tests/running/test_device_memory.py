@@ -91,6 +91,32 @@ def test_a_device_that_shares_the_memory_reads_values_without_a_copy(
     assert (memory.out, memory.into) == ([], [4])
 
 
+def test_a_value_that_needs_no_copy_does_not_wait_for_the_copying_thread(
+    memory: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Event()
+    run = PartSession.run
+
+    def noted(self: PartSession, *arguments: Any) -> list[Any]:
+        if self.device.name == "cpu:0":
+            read.set()
+        return run(self, *arguments)
+
+    monkeypatch.setattr(PartSession, "run", noted)
+    monkeypatch.setattr(PartSession, "shares_memory_with", lambda session, reader: reader == "cpu:0")
+    waited: list[bool] = []
+    memory.before_out = lambda value: waited.append(read.wait(_PATIENCE_S))
+    made = [
+        part("(float[N] x) => (float[N] p) { p = Neg(x) }", "cpu:1"),
+        part("(float[N] x) => (float[N] q) { q = Abs(x) }", "cpu:1"),
+        part("(float[N] q) => (float[N] r) { r = Neg(q) }", "cpu:0"),
+        part("(float[N] r) => (float[N] y) { y = Neg(r) }", "cpu:1"),
+    ]
+    with PlacedRunner(made, ["x"], ["p", "y"], devices_of=python_devices) as runner:
+        assert [output.tolist() for output in runner.run(None, feed(3))] == [[-3, -3], [3, 3]]
+    assert waited[0]  # while `p` was copied, `q` was read
+
+
 def test_an_unwanted_output_is_not_copied(memory: StandIn) -> None:
     with PlacedRunner(parts()[:2], ["x"], ["a", "b", "c"], devices_of=python_devices) as runner:
         assert runner.run(["c"], feed(1))[0].tolist() == [-4, -4]

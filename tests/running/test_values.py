@@ -1,5 +1,6 @@
 """Element types that numpy lacks are arrays of `ml_dtypes` in sessions and between devices."""
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from gnnplace.devices.real_names import parse_real
 from gnnplace.errors import InvalidInput
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.onnx_io.element_types import NARROW, numpy_dtype
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.running import values
 from gnnplace.running.session import Session
-from gnnplace.running.values import as_numpy, from_python
+from gnnplace.running.values import as_numpy, device_memory, from_python
 from tests.parts import save
 
 Build = Callable[..., OnnxModel]
@@ -38,6 +41,28 @@ def test_arrays_of_narrow_types_survive_a_round_trip_through_a_tensor(element: s
 
 
 @pytest.mark.usefixtures("needs_two_cores")
+@pytest.mark.parametrize("element", ["bfloat16", "float8e4m3fn", "float"])
+def test_a_value_on_a_gpu_is_read_through_the_driver_where_numpy_lacks_its_type(
+    element: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.arange(6).astype(numpy_dtype(element)).reshape(2, 3)
+    tensor = from_python(array)
+    read: list[int] = []
+
+    def copied(address: int, num_bytes: int) -> bytes:
+        read.append(num_bytes)
+        return ctypes.string_at(address, num_bytes)
+
+    monkeypatch.setattr(values, "_is_on_host", lambda value: False)
+    monkeypatch.setattr(values, "copied_to_host", copied)
+    memory = device_memory(parse_real("cuda:0"))
+    assert memory is not None
+    for found in (as_numpy(tensor), memory.to_host(tensor)):
+        assert found.dtype == array.dtype
+        assert found.tolist() == array.tolist()
+    assert read == [] if element == "float" else [array.nbytes] * 2
+
+
 @pytest.mark.parametrize("element", ["bfloat16", "float8e4m3fn", "int4"])
 @pytest.mark.parametrize("assignment", [[0, 0, 0], [0, 1, 0], [1, 0, 0]])
 def test_narrow_types_are_inputs_and_outputs_of_placed_models(
