@@ -90,7 +90,8 @@ class Answer:
     loading_s: float = 0.0
     """Seconds in which sessions were created."""
     part_s: tuple[FloatArray, ...] = ()
-    """For each candidate `[P]` seconds of its parts on a quiet machine, with their hand-overs; none for a model in one piece.
+    """For each candidate `[P]` seconds of its parts on a quiet machine; none for a model in one piece. They contain hand-overs in one
+    memory; copies between memories belong to the links, whose probe measures them.
     No entries for pipelined requests, whose parts run between each other."""
     retries: int = 0
     """Number of times that the job ran again, because the process was lost without its fault or had no memory left for it."""

@@ -136,7 +136,7 @@ class Request:
         self.resident: dict[str, Value] = {}
         """The outputs that stay in the memory of their device."""
         self.part_s: dict[int, float] = {}
-        """Seconds of each part by its position in the run order, including handing over its outputs."""
+        """Seconds of each part by its position in the run order, without copies between memories, which belong to the links."""
         self.failure: GnnplaceError | None = None
         self.on_end: list[Callable[[Request], object]] = []
         self.ended: SimpleQueue[None] = SimpleQueue()

@@ -32,7 +32,7 @@ _SHAPE_OPS = frozenset({
     "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
     "Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pad", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd",
     "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze",
-    "Sub", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
 })  # fmt: skip
 _MASK_OPS = frozenset({"IsInf", "IsNaN"})
 

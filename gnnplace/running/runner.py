@@ -63,7 +63,8 @@ class PlacedRunner:
         self._known = frozenset(outputs)
         self._required = tuple(name for name in inputs if name in read)
         self.part_s: dict[int, float] = {}
-        """Seconds of each part in the last `run` by its position in the run order; empty for a model in one piece."""
+        """Seconds of each part in the last `run` by its position in the run order, without copies between memories; empty for a
+        model in one piece."""
         self.max_in_flight = max_in_flight or 2 * max(len(self._steps), 1)
         """Limit of requests under way, and of submitted ones that have not been delivered."""
         self._undelivered = Semaphore(self.max_in_flight)
