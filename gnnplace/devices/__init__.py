@@ -6,6 +6,7 @@ In reading order:
 - `json_format.py`: the topology file;
 - `presets.py`: published figures of known hardware;
 - `real_names.py`: names of devices that run models;
+- `cuda_driver.py`: GPUs as CUDA numbers them;
 - `detect.py`: cores, memory and GPUs of this machine;
 - `spec.py`: the texts of `--devices`;
 - `sampled.py`: random device sets to train on.

@@ -9,7 +9,7 @@ from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import MeasurementFailed
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.running.devices import parse_device
-from gnnplace.running.gpu_slices import slice_stream
+from gnnplace.running.gpu_streams import slice_stream
 from gnnplace.versions import installed_versions
 
 BUSY = 0.5

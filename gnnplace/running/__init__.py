@@ -14,7 +14,8 @@ In reading order:
 - `part_session.py`: the ONNX Runtime session of one part;
 - `values.py`: values of ONNX Runtime and of numpy, on the host and on GPUs;
 - `devices.py`: pinning, session options, provider options, and the check that no op runs elsewhere;
-- `gpu_slices.py`: a GPU as several devices;
+- `gpu_streams.py`: the CUDA streams that sessions share, and slices of GPUs;
+- `cuda_libraries.py`: CUDA and cuDNN from pip packages;
 - `onnx_backend.py`: placed models behind ONNX's interface for backends.
 """
 

@@ -16,7 +16,7 @@ from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.running.cuda_libraries import lacking, load_cuda_libraries
-from gnnplace.running.gpu_slices import device_stream
+from gnnplace.running.gpu_streams import device_stream
 
 _GET_CPU = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: cut models often break declared shapes, which it would warn of

@@ -15,7 +15,7 @@ from gnnplace.measuring.profile import profile_model
 from gnnplace.onnx_io.element_types import numpy_dtype
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.devices import create_session, cuda_is_offered, parse_device
-from gnnplace.running.gpu_slices import slice_stream
+from gnnplace.running.gpu_streams import slice_stream
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import as_numpy
 from tests.measuring_processes import CORE, QUICK, parsed, read

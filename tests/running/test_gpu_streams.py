@@ -1,4 +1,4 @@
-"""Slices of a GPU, against a stand-in for the CUDA driver that keeps its rules."""
+"""Streams that sessions share and slices of a GPU, against a stand-in for the CUDA driver that keeps its rules."""
 
 from enum import IntEnum
 from types import SimpleNamespace
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gnnplace.devices.real_names import parse_real
-from gnnplace.running import gpu_slices
+from gnnplace.running import gpu_streams
 from gnnplace.running.devices import provider_options
-from gnnplace.running.gpu_slices import device_stream, green_stream, slice_stream
+from gnnplace.running.gpu_streams import device_stream, green_stream, slice_stream
 
 
 class Result(IntEnum):
@@ -100,8 +100,8 @@ def test_sessions_on_a_gpu_or_a_slice_share_a_stream_and_each_has_its_own_on_req
             raise RuntimeError("there is no CUDA driver")
         return 4000 + gpu
 
-    monkeypatch.setattr(gpu_slices, "slice_stream", lambda gpu, sms, index: streams[index])
-    monkeypatch.setattr(gpu_slices, "shared_stream", stream)
+    monkeypatch.setattr(gpu_streams, "slice_stream", lambda gpu, sms, index: streams[index])
+    monkeypatch.setattr(gpu_streams, "shared_stream", stream)
     names = ["cpu:0", "cuda:0", "cuda:2", "cuda:1", "cuda:0[sms=8]", "cuda:0[sms=8,slice=1]", "ep:TensorRT:0"]
     assert [device_stream(parse_real(name)) for name in names] == [None, 4000, 4002, None, 4096, None, None]
     assert provider_options(parse_real("cuda:2")) == {"device_id": "2", "user_compute_stream": "4002"}
