@@ -1,6 +1,7 @@
 """Values between ONNX Runtime, numpy and the memory of GPUs, including element types that numpy lacks."""
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -37,6 +38,13 @@ def as_numpy(value: Value) -> Any:
     if value.element_type() not in _NARROW:
         return value.numpy()
     return from_raw(value.element_type(), value.shape(), _raw(value))
+
+
+def num_bytes(value: Value) -> float:
+    """Bytes of a tensor, wherever it is; infinite for values of other kinds."""
+    if isinstance(value, native.OrtValue):
+        return int(value.tensor_size_in_bytes()) if value.is_tensor() else math.inf
+    return value.nbytes if isinstance(value, np.ndarray) and value.dtype.kind not in "OUS" else math.inf
 
 
 def from_python(value: Any) -> Value:

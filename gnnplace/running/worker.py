@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import pin
 from gnnplace.running.exclusive import Gate
 from gnnplace.running.part_session import PartSession, SessionCache
-from gnnplace.running.values import COPIED_TYPES, DeviceMemory, Value, device_memory
+from gnnplace.running.values import COPIED_TYPES, DeviceMemory, Value, device_memory, num_bytes
 
 
 class TaskThread:
@@ -55,6 +55,8 @@ def _run_tasks(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
         del task  # it holds values
 
 
+_SMALL_BYTES = 2**16
+"""Copies of up to this size take up to 25 us between an H200 and its host."""
 Message = tuple[Request, int, Mapping[str, Value]]
 """A request, the part that delivers (or `START`), and the values."""
 
@@ -75,7 +77,8 @@ class Worker:
     """The steps of one device, run in order.
 
     On a device with memory of its own, a second thread copies values between that memory and the host while the device
-    computes. Inputs are on the device before their step begins, and outputs leave it while the next step runs.
+    computes. Inputs are on the device before their step begins, and outputs leave it while the next step runs. Small values are
+    copied by the thread that has them, as waking another one takes longer.
     """
 
     def __init__(self, device: RealDevice, steps: Sequence[Step], gate: Gate | None = None) -> None:
@@ -94,6 +97,8 @@ class Worker:
         self._homes: list[Any] = []
         self._sharing: list[list[str]] = []
         """For each step the devices that read its outputs in this device's memory."""
+        self._copying: weakref.WeakSet[Request] = weakref.WeakSet()
+        """Requests with outputs that the copying thread copies, or has copied."""
         self._memory: DeviceMemory | None = None
         self._copier: TaskThread | None = None
 
@@ -141,6 +146,8 @@ class Worker:
         """Takes a message from another thread; its values are on the host."""
         if self._copier is None or not message[2]:
             self.take(message)
+        elif _bytes_of(message[2].values()) <= _SMALL_BYTES:
+            self._copy_in(message)
         else:
             self._copier.put(partial(self._copy_in, message))
 
@@ -220,15 +227,22 @@ class Worker:
             values[name] = outputs[name]
         for name in step.releases:
             values.pop(name, None)
-        # What needs no copy need not wait for the copying thread; the last step does, and so ends the request after all copies.
-        at_once = self._copier is None or (step is not self.steps[-1] and not _copied_out(step, request, sharing))
-        if at_once:
-            self._hand_on(step, request, outputs, outputs, sharing)
+        is_last = step is self.steps[-1]
+        if self._copier is None:
+            self._hand_on(step, request, outputs, outputs)
         request.part_s[step.number] = time.perf_counter() - begin_s
-        if self._copier is not None and not at_once:
+        if self._copier is None:
+            if is_last:
+                request.device_done()
+            return
+        copied = _copied_out(step, request, sharing)
+        # The last step ends the request, after all copies of earlier steps.
+        waits = is_last and request in self._copying
+        if waits or _bytes_of(outputs[name] for name in copied) > _SMALL_BYTES:
+            self._copying.add(request)
             self._copier.put(partial(self._copy_out, step, sharing, request, outputs))
-        elif self._copier is None and step is self.steps[-1]:
-            request.device_done()
+        else:
+            self._copy_out(step, sharing, request, outputs)
 
     def run_alone(self, request: Request, values: dict[str, Value]) -> None:
         """Runs all steps on the calling thread; a step that fails ends the request."""
@@ -253,14 +267,14 @@ class Worker:
                 request.results[name] = on_host[name]
 
     def _copy_in(self, message: Message) -> None:
-        """On the copying thread: copies the values of a message into the device's memory."""
+        """Copies the values of a message into the device's memory."""
         request, source, values = message
         if not request.stopped:
             values = self._copied(request, "to", values)
         self.inbox.put((request, source, values))
 
     def _copy_out(self, step: Step, sharing: Collection[str], request: Request, outputs: Mapping[str, Value]) -> None:
-        """On the copying thread: copies each value that others read to the host once, and hands it on."""
+        """Copies each value that others read to the host once, and hands it on."""
         if request.stopped:
             return
         names = _copied_out(step, request, sharing)
@@ -268,7 +282,7 @@ class Worker:
         if not request.stopped:
             try:
                 self._hand_on(step, request, outputs, on_host, sharing)
-            except Exception as error:  # the copying thread has to outlive it
+            except Exception as error:  # the thread has to outlive it
                 self._fail(request, MeasurementFailed(f"outputs of {self.device.name!r} are lost: {one_line(error)}"))
                 return
             if step is self.steps[-1]:
@@ -289,6 +303,11 @@ def _copied_out(step: Step, request: Request, sharing: Collection[str]) -> set[s
     """Outputs of a step that the caller, or devices that do not share this device's memory, read on the host."""
     read = {name for device, names in step.sends if device not in sharing for name in names}
     return read | request.wanted.intersection(step.results)
+
+
+def _bytes_of(values: Iterable[Value]) -> float:
+    """Bytes of tensors; infinite with values of other kinds."""
+    return sum(num_bytes(value) for value in values)
 
 
 def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:

@@ -1,5 +1,6 @@
 """Devices with memory of their own: copies overlap computing, and each value is copied once."""
 
+import time
 from collections.abc import Callable, Mapping
 from threading import Event, current_thread
 from typing import Any
@@ -49,8 +50,9 @@ class StandIn:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """The memory of `cpu:1`."""
+    """The memory of `cpu:1`, from and to which its second thread copies all values, also small ones."""
     made = StandIn()
+    monkeypatch.setattr(worker, "_SMALL_BYTES", 0)
     monkeypatch.setattr(worker, "device_memory", lambda device: made if device.name == "cpu:1" else None)
     return made
 
@@ -80,6 +82,36 @@ def test_each_value_is_copied_once_and_resident_values_never(memory: StandIn) ->
             memory.out.clear()
         assert runner.run(["y"], feed(1))[0].tolist() == [4, 4]
     assert memory.threads == {"cpu:1 copies"}
+
+
+def test_small_values_are_copied_by_the_thread_that_has_them(memory: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_SMALL_BYTES", 8)
+    with PlacedRunner(parts(), ["x"], ["y", "b"], devices_of=python_devices) as runner:
+        for number in range(5):
+            y, b = runner.run(None, feed(number))
+            assert (y.tolist(), b.tolist()) == ([2 * number + 2] * 2, [2 * number + 2] * 2)
+            assert memory.into == [number + 1]
+            assert memory.out == [2 * number + 2, 0]
+            assert memory.threads == {"cpu:0", "cpu:1"}
+            memory.into.clear()
+            memory.out.clear()
+
+
+def test_the_last_small_value_waits_for_large_ones_of_its_request(
+    memory: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SMALL_BYTES", 8)
+    memory.before_out = lambda value: time.sleep(0.05)
+    made = [
+        part("(float[N] x) => (float[M] large) { large = Concat<axis=0>(x, x, x, x) }", "cpu:1"),
+        part("(float[N] x) => (float[N] small) { small = Neg(x) }", "cpu:1"),
+        part("(float[N] x) => (float[N] y) { y = Abs(x) }", "cpu:0"),
+    ]
+    with PlacedRunner(made, ["x"], ["large", "small", "y"], devices_of=python_devices) as runner:
+        for number in range(1, 4):
+            large, small, y = runner.run(None, feed(number))
+            assert (large.tolist(), small.tolist(), y.tolist()) == ([number] * 8, [-number] * 2, [number] * 2)
+    assert memory.threads == {"cpu:1 copies"} | ({"MainThread"} & memory.threads)
 
 
 def test_a_device_that_shares_the_memory_reads_values_without_a_copy(
