@@ -135,7 +135,8 @@ def _dgl(name: str) -> Check:
 
 
 def _devices(name: str) -> Check:
-    from gnnplace.devices.detect import allowed_cores, cpu_model, gpus
+    from gnnplace.devices.cuda_driver import gpus
+    from gnnplace.devices.detect import allowed_cores, cpu_model
     from gnnplace.host_memory import total_memory_bytes
     from gnnplace.running.devices import cuda_is_offered
     from gnnplace.units import format_bytes
@@ -150,28 +151,24 @@ def _devices(name: str) -> Check:
 
 def _cuda(name: str) -> Check:
     """Loads CUDA's libraries, makes a slice, and runs a small model on the first GPU, in processes that end."""
-    from gnnplace.devices.detect import gpus
+    from gnnplace.devices.cuda_driver import gpus
+    from gnnplace.devices.detect import halves
     from gnnplace.measuring.busy import shared_slices
     from gnnplace.measuring.provider_profile import small_model_refusal
-    from gnnplace.running.cuda_libraries import lacking, load_cuda_libraries
+    from gnnplace.running.cuda_libraries import load_cuda_libraries, remedy
     from gnnplace.running.devices import cuda_is_offered, parse_device
 
     there = gpus()
     if not there or not cuda_is_offered():
         return Check(name, "ok", "nothing that ONNX Runtime could use" if there else "no GPU, so nothing to load")
     if missing := load_cuda_libraries():
-        what, _, mend = lacking(missing).partition(": ")
-        return Check(name, "missing", what, mend)
+        return Check(name, "missing", f"{', '.join(missing)} cannot be loaded", remedy(missing))
     if refused := small_model_refusal("cuda:0"):
         return Check(name, "broken", refused, _GPU)
-    half = (there[0].multiprocessors or 0) // 16 * 8
-    if shared := shared_slices([parse_device(f"cuda:0[sms={half}]")] if half else []):
+    slices = halves(0)
+    if shared := shared_slices(map(parse_device, slices)):
         return Check(name, "missing", f"a model ran on cuda:0; {shared[0]}", "pip install -U cuda-bindings")
-    return Check(
-        name,
-        "ok",
-        "a model ran on cuda:0" + (f", which can be sliced in halves of {half} multiprocessors" if half else ""),
-    )
+    return Check(name, "ok", f"a model ran on cuda:0; it can be used as {' and '.join(slices) or 'a whole'}")
 
 
 def _links(name: str) -> Check:

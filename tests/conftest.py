@@ -9,9 +9,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.run_record import RunRecord
+from gnnplace.running.devices import parse_device
 from tests.example_run import example_run
 
 SMALL_MODELS = {
@@ -126,3 +128,13 @@ def _op_graph(model: ir.Model) -> OpGraph:
         if value.uses() or value.is_graph_output()
     ]
     return OpGraph.build("small", [Op(n, node.op_type) for n, node in zip(names, model.graph, strict=True)], tensors)
+
+
+@pytest.fixture
+def needs_two_cores() -> None:
+    """Skips where there is no `cpu:0` or `cpu:1`."""
+    try:
+        for name in ("cpu:0", "cpu:1"):
+            parse_device(name)
+    except InvalidTopology:
+        pytest.skip("the machine lacks one of the cores 0 and 1")

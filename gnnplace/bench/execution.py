@@ -13,7 +13,7 @@ from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity import MODELS
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.bench.planners import light_models
-from gnnplace.bench.problems import real_setup, write_placed
+from gnnplace.bench.problems import real_setup, worst_error, write_placed
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
@@ -47,8 +47,6 @@ _RANDOM, _EQUALITY_EVALUATIONS, _EVALUATIONS = 20, 300, 2000
 
 def bench_equality(options: BenchOptions) -> BenchResult:
     """A row per light model and placement (`heft`, `gnn` and 20 random ones): outputs against those of one plain session."""
-    from models_zoo.networks.export.comparison import relative_error
-
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, options.seed).items():
@@ -66,7 +64,7 @@ def bench_equality(options: BenchOptions) -> BenchResult:
                 segments = write_placed(setup, assignment, folder / "placed")
                 with Session(folder / "placed") as session:
                     outputs = session.run(None, feed)
-                error = max(relative_error(a, b) for a, b in zip(outputs, expected, strict=True))
+                error = worst_error(outputs, expected)
                 rows.append({"model": name, "placement": label, "segments": segments, "relative_error": error})
     errors = [row["relative_error"] for row in rows]
     summary = {

@@ -20,7 +20,9 @@ from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, 
 from gnnplace.bench.harness import BenchOptions, BenchResult, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.bench.residual import Executions, corrected_s, residual_features, residual_s, scaled_s, seconds_beside
-from gnnplace.devices.detect import allowed_cores, multiprocessors
+from gnnplace.devices.cuda_driver import gpus
+from gnnplace.devices.detect import allowed_cores, halves
+from gnnplace.devices.real_names import cores_together
 from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
@@ -75,11 +77,9 @@ def bench_fidelity(options: BenchOptions) -> BenchResult:
 def _device_sets() -> dict[str, str]:
     """Two cores, these and both together; where ONNX Runtime can use a GPU also up to eight cores with it, and two halves of it."""
     sets = {"cores": "cpu:0,cpu:1", "gangs": "cpu:0,cpu:1,cpu:0-1[spinning=1]"}
-    if not cuda_is_offered():
+    if not (cuda_is_offered() and gpus()):
         return sets
-    cores, half = allowed_cores()[:_CORES], (multiprocessors(0) or 2) // 16 * 8  # whole clusters of multiprocessors
-    beside = f"cpu:{cores[0]}-{cores[-1]}[spinning=1],cuda:0"
-    return {**sets, "gpu": beside, "slices": f"cuda:0[sms={half}],cuda:0[sms={half},slice=1]"}
+    return {**sets, "gpu": f"{cores_together(allowed_cores()[:_CORES])},cuda:0", "slices": ",".join(halves(0))}
 
 
 def _progress(case: Case, result: Mapping[str, Any]) -> str:

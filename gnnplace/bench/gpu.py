@@ -2,12 +2,13 @@
 
 Outputs are compared with those of a plain session on CPU cores, so the GPU computes in full FP32 there (`use_tf32=0`). Seconds are
 ratios to a plain CUDA session that ran in the same rounds, with ONNX Runtime's defaults. The placements cut the model at
-random: they test hand-overs and are not meant to be fast, except `whole`, which is the GPU alone. The details have the overheads of a part and of hand-overs between the devices.
+random: they test hand-overs and are not meant to be fast, except `whole`, which is the GPU alone. The details have the overheads
+of a part and of hand-overs between the devices.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,10 @@ from gnnplace.api import ProblemSetup, set_up
 from gnnplace.api.workload import load_workload
 from gnnplace.arrays import IntArray
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
-from gnnplace.bench.problems import write_placed
-from gnnplace.cost.measured import LinkCosts
-from gnnplace.devices.detect import allowed_cores, gpus, multiprocessors
+from gnnplace.bench.problems import worst_error, write_placed
+from gnnplace.devices.cuda_driver import gpus
+from gnnplace.devices.detect import allowed_cores, halves
+from gnnplace.devices.real_names import cores_together
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probe_link, probing_process
@@ -38,16 +40,8 @@ MODELS = (
 )  # fmt: skip
 """Zoo models of few operations, where overheads show; the last two are training steps."""
 COLUMNS = (
-    "model",
-    "devices",
-    "placement",
-    "segments",
-    "relative_error",
-    "ratio_to_plain",
-    "measured_s",
-    "plain_gpu_s",
-    "plain_cpu_s",
-)
+    "model", "devices", "placement", "segments", "relative_error", "ratio_to_plain", "measured_s", "plain_gpu_s", "plain_cpu_s",
+)  # fmt: skip
 WHOLE, EQUAL = "whole", 1e-3
 """The placement on the GPU alone; and the largest error of an output, as a fraction of its largest value, that counts as rounding."""
 _SEGMENTS = (8, 60)
@@ -90,13 +84,7 @@ def device_sets(option: str = "") -> dict[str, str]:
     """The GPU alone, two cores with it, and its two halves; `option` is one of the GPU's session."""
     whole = f"{_GPU}[{option}]" if option else _GPU
     cores = ",".join(f"cpu:{core}" for core in allowed_cores()[:2])
-    return {"gpu": whole, "cores and gpu": f"{cores},{whole}", "halves": ",".join(halves(option))}
-
-
-def halves(option: str = "") -> list[str]:
-    """Two slices of the GPU, of whole clusters of multiprocessors."""
-    half = (multiprocessors(0) or 0) // 16 * 8
-    return [f"{_GPU}[{','.join(filter(None, (f'sms={half}', f'slice={index}', option)))}]" for index in range(2)]
+    return {"gpu": whole, "cores and gpu": f"{cores},{whole}", "halves": ",".join(halves(0, option))}
 
 
 def gpu_result(case: GpuCase) -> dict[str, Any]:
@@ -104,9 +92,7 @@ def gpu_result(case: GpuCase) -> dict[str, Any]:
     rng, rows = np.random.default_rng(case.seed), []
     (model,) = load_workload(f"zoo:{case.model}", to_run=True).models
     feed = sample_inputs(model, rng)
-    cores = allowed_cores()
-    everything = f"cpu:{cores[0]}-{cores[-1]}[spinning=1]" if len(cores) > 1 else f"cpu:{cores[0]}"
-    plain_cpu, plain_gpu = PlainSession(model.path, everything), PlainSession(model.path, _BY_DEFAULT)
+    plain_cpu, plain_gpu = (PlainSession(model.path, name) for name in (cores_together(allowed_cores()), _BY_DEFAULT))
     expected = plain_cpu.run(feed)
     cpu_s = float(np.median(interleaved([partial(plain_cpu.run, feed)], _RULE, rng)))
     by_default = device_sets()
@@ -117,12 +103,10 @@ def gpu_result(case: GpuCase) -> dict[str, Any]:
             with temporary_folder() as folder, ExitStack() as stack:
                 segments = write_placed(exact, assignment, folder / "exact", order)
                 with Session(folder / "exact") as session:
-                    error = _worst_error(session.run(None, feed), expected)
+                    error = worst_error(session.run(None, feed), expected)
                 write_placed(fast, assignment, folder / "fast", order)
                 placed = stack.enter_context(Session(folder / "fast"))
-                calls: list[Callable[[], object]] = [
-                    partial(placed.run, None, feed), partial(plain_gpu.run, feed),
-                ]  # fmt: skip
+                calls = [partial(placed.run, None, feed), partial(plain_gpu.run, feed)]
                 placed_s, gpu_s = interleaved(calls, _RULE, rng)
             ratio = median_interval(placed_s / gpu_s)
             rows.append(
@@ -164,25 +148,15 @@ def _placements(setup: ProblemSetup, rng: np.random.Generator) -> dict[str, IntA
     return found
 
 
-def _worst_error(outputs: list[Any], expected: list[Any]) -> float:
-    from models_zoo.networks.export.comparison import relative_error
-
-    return max(float(relative_error(a, b)) for a, b in zip(outputs, expected, strict=True))
-
-
 def overheads() -> dict[str, Any]:
     """Seconds of one more part on each device, and latency and bandwidth of hand-overs between devices."""
-    first, second = halves()
+    first, second = halves(0)
     core, other = (f"cpu:{core}" for core in allowed_cores()[:2])
     with probing_process() as worker:
         parts = {device: dispatch_overhead_s(device, worker) for device in (core, _GPU, first)}
         pairs = [(core, other), (core, _GPU), (first, second), (core, first)]
-        links = {f"{a} - {b}": _link_json(probe_link(a, b, worker)) for a, b in pairs}
+        links = {f"{a} - {b}": asdict(probe_link(a, b, worker)) for a, b in pairs}
     return {"part_s": parts, "links": links}
-
-
-def _link_json(costs: LinkCosts) -> dict[str, float]:
-    return {"latency_s": costs.latency_s, "bandwidth_bytes_per_s": costs.bandwidth_bytes_per_s}
 
 
 def gpu_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

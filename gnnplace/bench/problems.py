@@ -2,10 +2,11 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -126,3 +127,10 @@ def write_placed(setup: ProblemSetup, assignment: IntArray, folder: Path, order:
     segments = setup.segments(Placement(assignment), order)
     write_parts(setup.workload.models[0], segments, setup.topology.device_names, folder / PARTS, setup.kernels)
     return len(segments)
+
+
+def worst_error(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
+    """Largest difference of an output to the expected one, as a fraction of its largest expected value."""
+    from models_zoo.networks.export.comparison import relative_error
+
+    return max(float(relative_error(found, wanted)) for found, wanted in zip(outputs, expected, strict=True))

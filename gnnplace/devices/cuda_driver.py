@@ -1,7 +1,7 @@
 """NVIDIA's GPUs as the CUDA driver numbers them in a process, streams on them, and copies out of their memory, by ctypes alone.
 
 The driver alone knows the numbers: they follow `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`, by default from the fastest GPU to
-the slowest, while `nvidia-smi` counts by PCI bus. `visible_gpus` asks it in a short process of its own, as a process that has
+the slowest, while `nvidia-smi` counts by PCI bus. `gpus` asks it in a short process of its own, as a process that has
 initialised the driver cannot fork others that use it. There this file runs as a program.
 """
 
@@ -39,7 +39,7 @@ class Gpu:
     """As `nvidia-smi` writes it, without the prefix; of an instance of a GPU (MIG) its own."""
 
 
-def visible_gpus() -> tuple[Gpu, ...]:
+def gpus() -> tuple[Gpu, ...]:
     """The GPUs that CUDA shows to processes with this environment, in its order; none without a driver."""
     return _visible(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Any
 
-from gnnplace.devices.cuda_driver import Gpu, visible_gpus
+from gnnplace.devices.cuda_driver import Gpu, gpus
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 from gnnplace.host_memory import physical_memory_bytes
@@ -26,6 +26,7 @@ GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and str
 CORE_LATENCY_S, CORE_COPY_BYTES_PER_S = 5e-6, 10e9
 CORE_BANDWIDTH_BYTES_PER_S = 8e9  # sustained by one core of a server CPU while its neighbours work
 DEFAULT_CLOCK_HZ = 2.0e9
+_CLUSTER = 8  # multiprocessors that the driver keeps together
 # Float32 operations per cycle and core, with one FMA unit of the widest instructions: AVX-512, AVX2, NEON, SSE.
 _FLOPS_PER_CYCLE = (("avx512f", 32.0), ("fma", 16.0), ("asimd", 8.0), ("sse2", 8.0))
 
@@ -148,9 +149,14 @@ def multiprocessors(gpu: int) -> int | None:
     return next((one.multiprocessors for one in gpus() if one.index == gpu), None)
 
 
-def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that this process can see, in CUDA's order; none without an NVIDIA driver."""
-    return visible_gpus()
+def halves(gpu: int, option: str = "") -> list[str]:
+    """Names of two slices of a GPU, each of half of its multiprocessors in whole clusters; none for a GPU without so many.
+
+    `option` is one more option of the slices, for example `use_tf32=0`.
+    """
+    half = (multiprocessors(gpu) or 0) // (2 * _CLUSTER) * _CLUSTER
+    more = f",{option}" if option else ""
+    return [f"cuda:{gpu}[sms={half},slice={index}{more}]" for index in range(2)] if half else []
 
 
 def gpu_use() -> list[float]:

@@ -164,7 +164,16 @@ def core_sets(cores: Sequence[int], others: Iterable[Collection[int]] = ()) -> l
     aligned = [cores[at : at + size] for size in sizes for at in range(0, len(cores) - size + 1, size)]
     known = [sorted(set(other) & set(cores)) for other in others]
     found = {tuple(one): None for one in (*aligned, *known, cores) if len(one) > 1}
-    return [f"cpu:{_core_text(one)}[spinning=1]" for one in sorted(found, key=len)]
+    return [cores_together(one) for one in sorted(found, key=len)]
+
+
+def cores_together(cores: Sequence[int]) -> str:
+    """The name of a device over all of these cores, whose threads spin while a part runs; of the core if there is one.
+
+    >>> cores_together([0, 1, 3]), cores_together([2])
+    ('cpu:0-1+3[spinning=1]', 'cpu:2')
+    """
+    return f"cpu:{_core_text(cores)}" + ("[spinning=1]" if len(cores) > 1 else "")
 
 
 def provider_devices(providers: Iterable[str], sets: Sequence[str], gpus: int) -> list[str]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from gnnplace.devices.cuda_driver import gpus
 from gnnplace.devices.detect import (
     CORE_COPY_BYTES_PER_S,
     CORE_LATENCY_S,
     accelerator,
     allowed_cores,
-    gpus,
     host_device,
     multiprocessors,
     numa_nodes,

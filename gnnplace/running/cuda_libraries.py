@@ -4,13 +4,14 @@ import ctypes
 import importlib.util
 import io
 import re
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
 
-INSTALL = "pip install 'onnxruntime-gpu[cuda,cudnn]'"
+_INSTALL = "pip install 'onnxruntime-gpu[cuda,cudnn]'"
 _FAILURE = re.compile(r"^Failed to load (\S+?):", re.MULTILINE)  # what preload_dlls prints
 _ERRORS_ONLY = 3
 _CUDNN, _DRIVER = "libcudnn.so.9", "libcuda.so.1"
@@ -21,8 +22,8 @@ def load_cuda_libraries() -> tuple[str, ...]:
     """Loads the libraries into this process, once; the names of those that are missing.
 
     ONNX Runtime looks for them beside its own package only, and the system elsewhere; they may also be in another folder of
-    `sys.path`. The driver is no library of pip, and is named where it is missing. ONNX Runtime's default logger then reports errors
-    only: version 1.31 warns at every session that CUDA is no plug-in, and has no other way to be told.
+    `sys.path`. The driver is no library of pip, and is named where it is missing. Afterwards ONNX Runtime's default logger
+    reports errors only: version 1.31 warns at every session that CUDA is no plug-in, and offers no narrower setting.
     """
     ort.set_default_logger_severity(_ERRORS_ONLY)
     missing = _preload("")
@@ -31,10 +32,10 @@ def load_cuda_libraries() -> tuple[str, ...]:
     return (*missing, *(name for name in (_CUDNN, _DRIVER) if not _loads(name)))
 
 
-def lacking(missing: tuple[str, ...]) -> str:
-    """What is missing and the command that brings it, as the end of a message."""
-    mend = "install NVIDIA's driver" if missing == (_DRIVER,) else INSTALL
-    return f"{', '.join(missing)} cannot be loaded: {mend}"
+def remedy(missing: Sequence[str]) -> str:
+    """The command that brings missing libraries."""
+    steps = ["install NVIDIA's driver"] if _DRIVER in missing else []
+    return "; ".join([*([_INSTALL] if set(missing) - {_DRIVER} else []), *steps])
 
 
 def _library_folders() -> list[Path]:

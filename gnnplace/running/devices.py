@@ -15,7 +15,7 @@ from gnnplace.devices.detect import allowed_cores, pinned_to
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
-from gnnplace.running.cuda_libraries import lacking, load_cuda_libraries
+from gnnplace.running.cuda_libraries import load_cuda_libraries, remedy
 from gnnplace.running.gpu_streams import device_stream
 
 _GET_CPU = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
@@ -251,7 +251,7 @@ def create_session(
     if session.get_providers()[0] != device.provider:
         raise MissingDependency(
             f"device {device.name!r}: ONNX Runtime runs on {session.get_providers()[0]} instead of {device.provider}; "
-            f"{lacking(missing) if missing else 'gnnplace doctor checks its driver and libraries'}"
+            + (f"{', '.join(missing)} cannot be loaded: {remedy(missing)}" if missing else "see gnnplace doctor")
         )
     if device.family != "cpu":
         assigned = session.get_provider_graph_assignment_info()

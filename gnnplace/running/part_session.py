@@ -46,8 +46,11 @@ class PartSession:
 
         Devices on one GPU can: every call ends with a synchronised stream.
         """
-        here, other = self.device, parse_real(reader)
-        return here.gpu is not None and (other.gpu, other.host) == (here.gpu, here.host)
+        here = self.device
+        if here.gpu is None:
+            return False
+        other = parse_real(reader)
+        return (other.gpu, other.host) == (here.gpu, here.host)
 
     def run(self, values: Mapping[str, Value], homes: Sequence[Any], options: Options = None) -> list[Value]:
         """The outputs in the order of `outputs`; `homes` is a result of `home_of`."""

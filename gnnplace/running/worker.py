@@ -137,10 +137,7 @@ class Worker:
             else:  # outputs that only this device reads
                 kept = set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names}
             self._homes.append(session.home_of(kept))
-            sharing = (
-                [] if self._memory is None else [name for name, _ in step.sends if session.shares_memory_with(name)]
-            )
-            self._sharing.append(sharing)
+            self._sharing.append([name for name, _ in step.sends if session.shares_memory_with(name)])
 
     def deliver(self, message: Message) -> None:
         """Takes a message from another thread; its values are on the host."""

@@ -36,7 +36,7 @@ def test_speed_ups_are_over_one_core_and_over_the_session_on_two_threads_that_ra
     assert [line["model"] for line in result.rows] == ["ensemble_mlp:batch=1"] * 5
 
 
-@pytest.mark.skipif("not {0, 1} <= os.sched_getaffinity(0)", reason="needs the cores 0 and 1")
+@pytest.mark.usefixtures("needs_two_cores")
 def test_every_way_runs_and_is_compared_with_the_plain_session(
     small_model: Callable[[str], OnnxModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:

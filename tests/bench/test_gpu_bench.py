@@ -9,7 +9,8 @@ import pytest
 from gnnplace.bench import gpu
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.cost.measured import LinkCosts
-from gnnplace.devices.detect import Gpu
+from gnnplace.devices import detect
+from gnnplace.devices.cuda_driver import Gpu
 from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
@@ -24,8 +25,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
 
 
-@pytest.mark.usefixtures("core")
-@pytest.mark.skipif("not {0, 1} <= os.sched_getaffinity(0)", reason="needs the cores 0 and 1")
+@pytest.mark.usefixtures("core", "needs_two_cores")
 def test_placements_on_every_set_have_the_outputs_of_the_plain_session(
     small_model: Callable[[str], OnnxModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +42,7 @@ def test_placements_on_every_set_have_the_outputs_of_the_plain_session(
 
 
 def test_sets_name_the_gpu_its_halves_and_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "multiprocessors", lambda index: 132)
+    monkeypatch.setattr(detect, "multiprocessors", lambda index: 132)
     monkeypatch.setattr(gpu, "allowed_cores", lambda: (2, 3, 4))
     assert gpu.device_sets() == {
         "gpu": "cuda:0", "cores and gpu": "cpu:2,cpu:3,cuda:0", "halves": "cuda:0[sms=64,slice=0],cuda:0[sms=64,slice=1]"
@@ -76,7 +76,7 @@ def test_the_summary_counts_equal_placements_and_states_the_overhead(monkeypatch
 
 def test_overheads_are_those_of_parts_and_of_hand_overs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "allowed_cores", lambda: (0, 1))
-    monkeypatch.setattr(gpu, "multiprocessors", lambda index: 132)
+    monkeypatch.setattr(detect, "multiprocessors", lambda index: 132)
     monkeypatch.setattr(gpu, "dispatch_overhead_s", lambda device, worker: 1e-5)
     monkeypatch.setattr(gpu, "probe_link", lambda one, other, worker: LinkCosts(1e-6, 1e9))
     found = gpu.overheads()

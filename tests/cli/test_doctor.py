@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gnnplace import installation
-from gnnplace.devices import detect
+from gnnplace.devices import cuda_driver, detect
 from gnnplace.devices.cuda_driver import Gpu
 from gnnplace.installation import Check
 from gnnplace.measuring import busy, provider_profile
@@ -100,7 +100,8 @@ def test_what_a_gpu_lacks_is_named_with_a_command(monkeypatch: pytest.MonkeyPatc
     missing: tuple[str, ...] = ("libcublas.so.13",)
     refused: str | None = "no kernel image is available"
     shared: tuple[str, ...] = ("cuda:0[sms=64] is not isolated: cuda-bindings is not installed",)
-    monkeypatch.setattr(detect, "gpus", lambda: (Gpu(0, "NVIDIA H100", 80 * 2**30, 132),))
+    monkeypatch.setattr(cuda_driver, "gpus", lambda: (Gpu(0, "NVIDIA H100", 80 * 2**30, 132),))
+    monkeypatch.setattr(detect, "multiprocessors", lambda gpu: 132)
     monkeypatch.setattr(devices, "cuda_is_offered", lambda: False)
     assert installation._devices("devices").mend == f"pip install 'gnnplace[gpu]' && {ONE_BUILD}"
     assert "cuda:0 NVIDIA H100, which ONNX Runtime cannot use" in installation._devices("devices").found
@@ -118,6 +119,5 @@ def test_what_a_gpu_lacks_is_named_with_a_command(monkeypatch: pytest.MonkeyPatc
     assert (found.state, found.mend) == ("missing", "pip install -U cuda-bindings")
     assert found.found.startswith("a model ran on cuda:0; cuda:0[sms=64] is not isolated")
     shared = ()
-    assert (
-        installation._cuda("CUDA").found == "a model ran on cuda:0, which can be sliced in halves of 64 multiprocessors"
-    )
+    slices = "cuda:0[sms=64,slice=0] and cuda:0[sms=64,slice=1]"
+    assert installation._cuda("CUDA").found == f"a model ran on cuda:0; it can be used as {slices}"

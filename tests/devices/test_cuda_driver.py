@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from gnnplace.devices import cuda_driver
-from gnnplace.devices.cuda_driver import Gpu, copied_to_host, gpus_of, shared_stream, visible_gpus
+from gnnplace.devices.cuda_driver import Gpu, copied_to_host, gpus, gpus_of, shared_stream
 
 FAST = ("NVIDIA H200", UUID(int=0xB), 132, 143 * 2**30)
 SLOW = ("Tesla T4", UUID(int=0xA), 40, 15 * 2**30)
@@ -128,7 +128,7 @@ def test_gpus_have_the_indices_that_cuda_gives_them(
 ) -> None:
     for name, value in settings.items():
         environment.setenv(name, value)
-    assert list(visible_gpus()) == [
+    assert list(gpus()) == [
         Gpu(index, name, memory, cores, str(uuid)) for index, (name, uuid, cores, memory) in enumerate(found)
     ]
 
@@ -147,7 +147,7 @@ def test_without_an_answer_there_is_no_gpu(environment: pytest.MonkeyPatch) -> N
 
         environment.setattr(cuda_driver.subprocess, "run", fail)
         cuda_driver._visible.cache_clear()
-        assert visible_gpus() == ()
+        assert gpus() == ()
     cuda_driver._visible.cache_clear()
 
 

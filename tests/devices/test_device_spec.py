@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gnnplace.devices import detect, spec
-from gnnplace.devices.detect import Gpu, cpu_model
+from gnnplace.devices.cuda_driver import Gpu
+from gnnplace.devices.detect import cpu_model
 from gnnplace.devices.json_format import topology_to_json
 from gnnplace.devices.presets import preset
 from gnnplace.devices.real_names import parse_real

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from gnnplace.devices import detect
-from gnnplace.devices.detect import Gpu, gpu_use
+from gnnplace.devices.cuda_driver import Gpu
+from gnnplace.devices.detect import gpu_use
 from gnnplace.devices.real_names import parse_real
 from gnnplace.errors import InvalidTopology, MeasurementFailed
 from gnnplace.measuring import busy

@@ -124,7 +124,7 @@ def test_a_gradient_that_is_zero_but_for_rounding_must_be_so_in_onnx_too(tmp_pat
         compare(path, zero, "chain")
 
 
-@pytest.mark.skipif("not {0, 1} <= os.sched_getaffinity(0)", reason="needs two cores")
+@pytest.mark.usefixtures("needs_two_cores")
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_placed_steps_that_keep_their_state_follow_a_plain_session(optimizer: Optimizer, tmp_path: Path) -> None:
     path = saved(training_model(network(optimizer)), tmp_path / "m.onnx")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnnplace.running import cuda_libraries
-from gnnplace.running.cuda_libraries import lacking, load_cuda_libraries
+from gnnplace.running.cuda_libraries import load_cuda_libraries, remedy
 
 CUDA = ("libcublasLt.so.13", "libcudart.so.13")
 CUDNN, DRIVER = "libcudnn.so.9", "libcuda.so.1"
@@ -72,10 +72,8 @@ def test_missing_libraries_are_named_with_the_command_that_brings_them(machine: 
     installed(tmp_path, {"cu13": CUDA[1:]})
     missing = load_cuda_libraries()
     assert missing == (CUDA[0], CUDNN, DRIVER)
-    assert lacking(missing) == (
-        f"{CUDA[0]}, {CUDNN}, {DRIVER} cannot be loaded: pip install 'onnxruntime-gpu[cuda,cudnn]'"
-    )
-    assert lacking((DRIVER,)) == f"{DRIVER} cannot be loaded: install NVIDIA's driver"
+    assert remedy(missing) == "pip install 'onnxruntime-gpu[cuda,cudnn]'; install NVIDIA's driver"
+    assert remedy((DRIVER,)) == "install NVIDIA's driver"
 
 
 def test_libraries_that_the_system_finds_are_not_looked_for(machine: Machine) -> None:

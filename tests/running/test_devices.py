@@ -23,7 +23,7 @@ from gnnplace.running.devices import (
     provider_options,
     session_options,
     with_driving_cores,
-)  # fmt: skip
+)
 from gnnplace.running.part_session import PartSession
 
 CORES = sorted(os.sched_getaffinity(0))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gnnplace import installation
-from gnnplace.devices.detect import gpus, multiprocessors
+from gnnplace.devices.cuda_driver import gpus
+from gnnplace.devices.detect import halves
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.link_probe import probe_link, probing_process
@@ -91,23 +92,16 @@ def test_a_profile_has_the_seconds_of_the_ops(tmp_path: Path) -> None:
     assert 0 < op_s.sum() < 1
 
 
-def halves() -> list[str]:
-    available = multiprocessors(0)
-    assert available is not None
-    sms = available // 2 // 8 * 8
-    return [f"cuda:0[sms={sms},slice={index},use_tf32=0]" for index in range(2)]
-
-
 def test_two_slices_of_a_gpu_run_side_by_side_each_on_its_stream() -> None:
-    first, second = (slice_stream("0", parse_device(name).sms or 0, parse_device(name).slice) for name in halves())
+    first, second = (slice_stream("0", parse_device(name).sms or 0, parse_device(name).slice) for name in halves(0))
     assert isinstance(first, int), first
     assert isinstance(second, int), second
     assert first != second
-    check_against_plain(halves())
+    check_against_plain(halves(0, "use_tf32=0"))
 
 
 def test_slices_hand_over_with_a_latency_and_a_bandwidth() -> None:
-    topology = load_topology(",".join(halves()))
+    topology = load_topology(",".join(halves(0)))
     with probing_process() as worker:
         costs = probe_link(*topology.device_names, worker, QUICK)
     assert costs.latency_s >= 0

@@ -60,7 +60,7 @@ def test_a_value_on_a_gpu_is_read_through_the_driver_where_numpy_lacks_its_type(
     for found in (as_numpy(tensor), memory.to_host(tensor)):
         assert found.dtype == array.dtype
         assert found.tolist() == array.tolist()
-    assert read == [] if element == "float" else [array.nbytes] * 2
+    assert read == ([] if element == "float" else [array.nbytes] * 2)
 
 
 @pytest.mark.parametrize("element", ["bfloat16", "float8e4m3fn", "int4"])
