@@ -21,6 +21,7 @@ _LIBRARY = "libcuda.so.1"
 _MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: page-locked for every context
 _NAME_BYTES, _UUID_BYTES = 256, 16
 _TIMEOUT_S = 60.0  # the driver of a machine with many GPUs takes seconds to start
 
@@ -100,13 +101,46 @@ def copied_to_host(address: int, num_bytes: int) -> bytes:
     Raises:
         RuntimeError: there is no driver, or it refuses a call.
     """
-    driver, gpu = _driver(), ctypes.c_int()
     copied = ctypes.create_string_buffer(num_bytes)
+    copy_to_host(copied, address, num_bytes)
+    return copied.raw
+
+
+def copy_to_host(target: Any, address: int, num_bytes: int) -> None:
+    """Copies the bytes at an address in a GPU's memory, whichever GPU it is, into `target`, a ctypes array or pointer.
+
+    Raises:
+        RuntimeError: there is no driver, or it refuses a call.
+    """
+    driver, gpu = _driver(), ctypes.c_int()
     _call(driver, "cuInit", 0)
     _call(driver, "cuPointerGetAttribute", ctypes.byref(gpu), _DEVICE_ORDINAL, ctypes.c_uint64(address))
     with _in_context(driver, gpu.value):
-        _call(driver, "cuMemcpyDtoH_v2", copied, ctypes.c_uint64(address), ctypes.c_size_t(num_bytes))
-    return copied.raw
+        _call(driver, "cuMemcpyDtoH_v2", target, ctypes.c_uint64(address), ctypes.c_size_t(num_bytes))
+
+
+def pinned_memory(num_bytes: int, gpu: int) -> int:
+    """The address of new page-locked memory of the host; made in the context of one GPU, it serves all.
+
+    Raises:
+        RuntimeError: there is no driver, or it refuses a call.
+    """
+    driver, address = _driver(), ctypes.c_void_p()
+    _call(driver, "cuInit", 0)
+    with _in_context(driver, gpu):
+        _call(driver, "cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(num_bytes), _PORTABLE)
+    return int(address.value or 0)
+
+
+def free_pinned_memory(address: int, gpu: int) -> None:
+    """Gives memory of `pinned_memory` back to the system.
+
+    Raises:
+        RuntimeError: there is no driver, or it refuses a call.
+    """
+    driver = _driver()
+    with _in_context(driver, gpu):
+        _call(driver, "cuMemFreeHost", ctypes.c_void_p(address))
 
 
 @contextmanager

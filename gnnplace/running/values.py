@@ -3,6 +3,7 @@
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,9 +11,10 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
-from gnnplace.devices.cuda_driver import copied_to_host
+from gnnplace.devices.cuda_driver import copied_to_host, copy_to_host
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.onnx_io.element_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
+from gnnplace.running.pinned_memory import PinnedMemory
 
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""
@@ -22,6 +24,9 @@ OutputNames = Sequence[str] | None
 """Names of wanted outputs; None: all."""
 Options: TypeAlias = ort.RunOptions | None
 HOST = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+_PINNED_BYTES = 2**18
+"""Smaller copies gain little from page-locked memory."""
+_pinned = PinnedMemory()
 _NARROW = frozenset(NARROW.values())
 _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 COPIED_TYPES = frozenset(f"tensor({name})" for name in ("float", "double", "float16", "bool", *_INTEGERS))
@@ -111,8 +116,13 @@ def _arguments(session: ort.InferenceSession) -> list[ort.NodeArg]:
 
 
 def _narrow_element(type_name: str) -> str | None:
-    element = type_name.removeprefix("tensor(").removesuffix(")")
+    element = _element(type_name)
     return element if element in NARROW else None
+
+
+def _element(type_name: str) -> str:
+    """The element type in ONNX Runtime's name of a tensor type."""
+    return type_name.removeprefix("tensor(").removesuffix(")")
 
 
 def _is_narrow(value: Any) -> bool:
@@ -127,8 +137,11 @@ class DeviceMemory:
     """ONNX Runtime's name of the memory."""
 
     def to_host(self, value: Value) -> Value:
-        """The value in the host's memory, where all other devices can read it."""
-        return value if _is_on_host(value) else as_numpy(value)
+        """The value in the host's memory, where all other devices can read it; large tensors in page-locked memory."""
+        if _is_on_host(value):
+            return value
+        pinned = _pinned_copy(value, self.place.device_id()) if num_bytes(value) >= _PINNED_BYTES else None
+        return as_numpy(value) if pinned is None else pinned
 
     def from_host(self, value: Value) -> Value:
         """The value in this memory; returned unchanged where it is here already or is no tensor of `COPIED_TYPES`."""
@@ -144,6 +157,18 @@ class DeviceMemory:
 def device_memory(device: RealDevice) -> DeviceMemory | None:
     """The device's own memory; None for devices that compute in the host's memory, where nothing has to be copied."""
     return None if device.gpu is None else DeviceMemory(ort.OrtDevice.make("cuda", device.gpu)._get_c_device())
+
+
+def _pinned_copy(value: native.OrtValue, gpu: int) -> Any:
+    """The tensor in page-locked memory; None where there is none left, or numpy lacks the type."""
+    if value.data_type() not in COPIED_TYPES:
+        return None
+    with suppress(RuntimeError):
+        array = _pinned.array(numpy_dtype(_element(value.data_type())), tuple(value.shape()), gpu)
+        if array is not None:
+            copy_to_host(ctypes.c_void_p(array.ctypes.data), value.data_ptr(), array.nbytes)
+        return array
+    return None
 
 
 def _raw(value: native.OrtValue) -> bytes:

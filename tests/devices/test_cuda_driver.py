@@ -13,7 +13,15 @@ from uuid import UUID
 import pytest
 
 from gnnplace.devices import cuda_driver
-from gnnplace.devices.cuda_driver import Gpu, copied_to_host, gpus, gpus_of, shared_stream
+from gnnplace.devices.cuda_driver import (
+    Gpu,
+    copied_to_host,
+    free_pinned_memory,
+    gpus,
+    gpus_of,
+    pinned_memory,
+    shared_stream,
+)  # fmt: skip
 
 FAST = ("NVIDIA H200", UUID(int=0xB), 132, 143 * 2**30)
 SLOW = ("Tesla T4", UUID(int=0xA), 40, 15 * 2**30)
@@ -35,6 +43,7 @@ class Driver:
                 self.gpus.append(known[int(entry)] if by_uuid is None else by_uuid)
         self.contexts: list[int] = []
         self.made = 0
+        self.pinned: dict[int, tuple[int, Any]] = {}
 
     def cuInit(self, flags: int) -> int:  # noqa: N802  # the driver's names, here and below
         return _OK if self.gpus else _NO_DEVICE
@@ -84,6 +93,18 @@ class Driver:
     def cuMemcpyDtoH_v2(self, target: Any, address: Any, size: Any) -> int:  # noqa: N802
         assert self.contexts == [71]  # of the GPU that holds the address
         ctypes.memmove(target, address.value, size.value)
+        return _OK
+
+    def cuMemHostAlloc(self, address: Any, size: Any, flags: int) -> int:  # noqa: N802
+        assert flags == 1
+        memory = ctypes.create_string_buffer(size.value)
+        address._obj.value = ctypes.addressof(memory)
+        self.pinned[address._obj.value] = self.contexts[-1], memory
+        return _OK
+
+    def cuMemFreeHost(self, address: Any) -> int:  # noqa: N802
+        context, _ = self.pinned.pop(address.value)
+        assert self.contexts == [context]
         return _OK
 
     def cuStreamCreate(self, stream: Any, flags: int) -> int:  # noqa: N802
@@ -157,6 +178,16 @@ def test_bytes_are_copied_in_the_context_of_the_gpu_that_holds_them(monkeypatch:
     held = ctypes.create_string_buffer(b"0123456789")
     assert copied_to_host(ctypes.addressof(held), 4) == b"0123"
     assert driver.contexts == []
+
+
+def test_pinned_memory_is_made_and_ended_in_the_context_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr(cuda_driver, "_driver", lambda: driver)
+    address = pinned_memory(16, 1)
+    assert [context for context, _ in driver.pinned.values()] == [71]
+    ctypes.memset(address, 1, 16)
+    free_pinned_memory(address, 1)
+    assert (driver.pinned, driver.contexts) == ({}, [])
 
 
 def test_a_gpu_has_one_shared_stream(monkeypatch: pytest.MonkeyPatch) -> None:

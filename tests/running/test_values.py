@@ -15,7 +15,8 @@ from gnnplace.errors import InvalidInput
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.onnx_io.element_types import NARROW, numpy_dtype
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.running import values
+from gnnplace.running import pinned_memory, values
+from gnnplace.running.pinned_memory import PinnedMemory
 from gnnplace.running.session import Session
 from gnnplace.running.values import as_numpy, device_memory, from_python
 from tests.parts import save
@@ -61,6 +62,38 @@ def test_a_value_on_a_gpu_is_read_through_the_driver_where_numpy_lacks_its_type(
         assert found.dtype == array.dtype
         assert found.tolist() == array.tolist()
     assert read == ([] if element == "float" else [array.nbytes] * 2)
+
+
+@pytest.mark.parametrize(
+    ("element", "limit_bytes", "is_pinned"), [("float", 64, True), ("float", 8, False), ("bfloat16", 64, False)]
+)
+def test_large_values_are_copied_from_a_gpu_to_page_locked_memory(
+    element: str, limit_bytes: int, is_pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.arange(6).astype(numpy_dtype(element)).reshape(2, 3)
+    tensor = from_python(array)
+    made: dict[int, object] = {}
+
+    def make(num_bytes: int, gpu: int) -> int:
+        assert gpu == 1
+        buffer = ctypes.create_string_buffer(num_bytes)
+        made[ctypes.addressof(buffer)] = buffer
+        return ctypes.addressof(buffer)
+
+    def copied(address: int, num_bytes: int) -> bytes:
+        return ctypes.string_at(address, num_bytes)
+
+    monkeypatch.setattr(values, "_is_on_host", lambda value: False)
+    monkeypatch.setattr(values, "_PINNED_BYTES", 8)
+    monkeypatch.setattr(values, "_pinned", PinnedMemory(limit_bytes))
+    monkeypatch.setattr(pinned_memory, "pinned_memory", make)
+    monkeypatch.setattr(values, "copied_to_host", copied)
+    monkeypatch.setattr(values, "copy_to_host", ctypes.memmove)
+    memory = device_memory(parse_real("cuda:1"))
+    assert memory is not None
+    found = memory.to_host(tensor)
+    assert (found.dtype, found.tolist()) == (array.dtype, array.tolist())
+    assert (found.ctypes.data in made) is is_pinned
 
 
 @pytest.mark.parametrize("element", ["bfloat16", "float8e4m3fn", "int4"])
