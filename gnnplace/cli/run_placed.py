@@ -74,8 +74,12 @@ def output_table(result: dict[str, Any]) -> list[list[str]]:
 
 def answer_lines(result: dict[str, Any]) -> list[str]:
     """The measured times in sentences."""
-    devices, median_s, spread_s = ", ".join(result["devices"]), result["median_s"], result["spread_s"]
-    lines = [f"{result['repeats']} run(s) on {devices}: {format_s(median_s)} +- {format_s(spread_s)} (median)"]
+    devices, median = ", ".join(result["devices"]), format_s(result["median_s"])
+    if result["repeats"] > 1:
+        spread = format_s(result["spread_s"])
+        lines = [f"{result['repeats']} runs on {devices}: {median} +- {spread} (median)"]
+    else:
+        lines = [f"1 run on {devices}: {median}; --repeat N measures it"]
     if result["throughput_s"] is not None:
         period = f"{format_s(result['throughput_s'])} +- {format_s(result['throughput_spread_s'])} per request"
         lines.append(f"pipelined, up to {result['max_in_flight']} at once: {period}")

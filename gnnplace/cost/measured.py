@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -57,7 +58,15 @@ class LinkCosts:
     """Measured costs of a link between two devices, or their medians over the devices of two kinds."""
 
     latency_s: float
+    """Seconds until a waiting device has the first value of a hand-over, if it is small."""
     bandwidth_bytes_per_s: float
+    next_value_s: float | None = None
+    """Seconds of each further small value of a hand-over; None: not measured, and taken to be those of the first."""
+
+    @property
+    def waking_s(self) -> float:
+        """Seconds that a hand-over takes once, however many values it has."""
+        return 0.0 if self.next_value_s is None else max(self.latency_s - self.next_value_s, 0.0)
 
 
 @dataclass(frozen=True)
@@ -109,12 +118,23 @@ class MeasuredCost:
 
         A link has the costs between its two devices where they are known, else those between their kinds. Where the store
         knows nothing of the kinds, the devices belong to another machine, whatever their names.
+
+        A channel carries one value after the other, while the values of one hand-over come together and wake the device once. So
+        a link's latency is that of one more value, and what waking takes on all links to a device is part of its dispatch
+        overhead, which it pays after each wait.
         """
         kind_of = {device.name: device.kind for device in topology.devices}
+        costs = [self._link_costs(link, kind_of) for link in topology.links]
+        waking_s: dict[str, float] = {}
+        for link, found in zip(topology.links, costs, strict=True):
+            waking_s[link.target] = min(waking_s.get(link.target, math.inf), 0.0 if found is None else found.waking_s)
         return dataclasses.replace(
             topology,
-            devices=tuple(self._device(device) for device in topology.devices),
-            links=tuple(self._link(link, kind_of) for link in topology.links),
+            devices=tuple(self._device(device, waking_s.get(device.name, 0.0)) for device in topology.devices),
+            links=tuple(
+                link if found is None else _calibrated_link(link, found, waking_s[link.target])
+                for link, found in zip(topology.links, costs, strict=True)
+            ),
         )
 
     def _fitted(self, costs: KindCosts) -> RooflineCost:
@@ -124,10 +144,10 @@ class MeasuredCost:
         efficiency = {**self.roofline.efficiency, **costs.efficiency}
         return dataclasses.replace(self.roofline, efficiency=efficiency, scaling=None, **launch)
 
-    def _device(self, device: Device) -> Device:
+    def _device(self, device: Device, waking_s: float) -> Device:
         costs = self.store.kinds.get(device.kind, KindCosts())
-        if costs.dispatch_overhead_s is not None:
-            device = dataclasses.replace(device, dispatch_overhead_s=costs.dispatch_overhead_s)
+        call_s = device.dispatch_overhead_s if costs.dispatch_overhead_s is None else costs.dispatch_overhead_s
+        device = dataclasses.replace(device, dispatch_overhead_s=call_s + waking_s)
         if costs.segment is not None:
             per_byte = costs.segment.intake_s_per_byte
             device = dataclasses.replace(
@@ -137,12 +157,17 @@ class MeasuredCost:
             )
         return device
 
-    def _link(self, link: Link, kind_of: Mapping[str, str]) -> Link:
+    def _link_costs(self, link: Link, kind_of: Mapping[str, str]) -> LinkCosts | None:
+        """The measured costs of a link; None without any, and between hosts, where it is the network that counts."""
         of_kinds = self.store.links.get((kind_of[link.source], kind_of[link.target]))
         if of_kinds is None or host_of(link.source) != host_of(link.target):
-            return link  # between hosts it is the network that counts
-        costs = self.store.device_links.get((link.source, link.target), of_kinds)
-        return dataclasses.replace(link, latency_s=costs.latency_s, bandwidth_bytes_per_s=costs.bandwidth_bytes_per_s)
+            return None
+        return self.store.device_links.get((link.source, link.target), of_kinds)
+
+
+def _calibrated_link(link: Link, costs: LinkCosts, waking_s: float) -> Link:
+    latency_s = costs.latency_s - waking_s
+    return dataclasses.replace(link, latency_s=latency_s, bandwidth_bytes_per_s=costs.bandwidth_bytes_per_s)
 
 
 def medians(rows: Iterable[tuple[_Key, Sequence[float]]]) -> dict[_Key, list[float]]:
@@ -154,9 +179,20 @@ def medians(rows: Iterable[tuple[_Key, Sequence[float]]]) -> dict[_Key, list[flo
 
 
 def median_links(found: Iterable[tuple[_Key, LinkCosts]]) -> dict[_Key, LinkCosts]:
-    """Median latency and median bandwidth by key."""
-    figures = medians((key, dataclasses.astuple(costs)) for key, costs in found)
-    return {key: LinkCosts(*row) for key, row in figures.items()}
+    """Medians of each figure by key; that of `next_value_s` over the links where it was measured."""
+    several: dict[_Key, list[LinkCosts]] = defaultdict(list)
+    for key, costs in found:
+        several[key].append(costs)
+    return {
+        key: LinkCosts(
+            statistics.median(one.latency_s for one in costs),
+            statistics.median(one.bandwidth_bytes_per_s for one in costs),
+            statistics.median(known)
+            if (known := [one.next_value_s for one in costs if one.next_value_s is not None])
+            else None,
+        )
+        for key, costs in several.items()
+    }
 
 
 def write_costs(store: CostStore, path: Path) -> None:
@@ -207,7 +243,8 @@ def _links_from_json(rows: Iterable[JsonObject], source: str, target: str) -> di
     found = {}
     for row in rows:
         ends = row.text(source), row.text(target)
-        found[ends] = LinkCosts(row.cost("latency_s"), row.cost("bandwidth_bytes_per_s"))
+        next_value_s = None if row.fields.get("next_value_s") is None else row.cost("next_value_s")
+        found[ends] = LinkCosts(row.cost("latency_s"), row.cost("bandwidth_bytes_per_s"), next_value_s)
         if found[ends].bandwidth_bytes_per_s == 0:
             raise InvalidTopology(f"{row.where}: the link {' -> '.join(ends)} has a bandwidth of zero; measure again")
     return found

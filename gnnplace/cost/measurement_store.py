@@ -74,6 +74,15 @@ CREATE TABLE placement_run (
     reference_s TEXT NOT NULL, reference TEXT NOT NULL, conditions TEXT NOT NULL, measured_at REAL NOT NULL);
 CREATE INDEX placement_run_by_model ON placement_run (machine, model, pieces);
 """,
+    """
+CREATE TABLE hand_over (
+    machine INTEGER NOT NULL REFERENCES machine, source TEXT NOT NULL, target TEXT NOT NULL,
+    source_kind TEXT NOT NULL, target_kind TEXT NOT NULL,
+    latency_s REAL NOT NULL, bandwidth_bytes_per_s REAL NOT NULL, next_value_s REAL, measured_at REAL NOT NULL);
+INSERT INTO hand_over
+    SELECT machine, source, target, source_kind, target_kind, latency_s, bandwidth_bytes_per_s, NULL, measured_at FROM device_link;
+DROP TABLE device_link;
+""",
 )
 
 
@@ -132,8 +141,8 @@ class MeasurementStore:
         with self._connected() as connection:
             ops = self._mine(connection, "kind, signature, seconds, model", "op")
             dispatch = self._mine(connection, "kind, seconds", "dispatch")
-            columns = "source, target, source_kind, target_kind, latency_s, bandwidth_bytes_per_s"
-            links = self._mine(connection, columns, "device_link")
+            columns = "source, target, source_kind, target_kind, latency_s, bandwidth_bytes_per_s, next_value_s"
+            links = self._mine(connection, columns, "hand_over")
             fits = self._mine(connection, "kind, efficiency, launch_s", "roofline")
             segments = self._mine(connection, "kind, model, ops, expected_s, arrived_bytes, seconds", "segment")
         op_s: dict[str, dict[str, float]] = defaultdict(dict)
@@ -178,7 +187,7 @@ class MeasurementStore:
 
     def add_link(self, source: Device, target: Device, costs: LinkCosts) -> None:
         """Adds the costs of a hand-over from one device to another."""
-        self._add("device_link", (source.name, target.name, source.kind, target.kind, *astuple(costs)))
+        self._add("hand_over", (source.name, target.name, source.kind, target.kind, *astuple(costs)))
 
     def add_segments(self, model: str, segments: Iterable[MeasuredSegment]) -> None:
         """Adds segments of a model."""

@@ -1,6 +1,7 @@
 """Measured costs of a session call and of a hand-over between two devices, with the runner that placed models use."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations, cycle, pairwise
 
 import numpy as np
@@ -10,13 +11,14 @@ from gnnplace.devices.topology import Topology
 from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.part import Part
-from gnnplace.onnx_io.sample_inputs import probe_model
+from gnnplace.onnx_io.sample_inputs import wide_probe_model
 
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of the fixed cost of a run.
 _SHORT, _LONG = 4, 24
 FLOATS = (1, 1 << 16, 1 << 18, 1 << 20)
 """Numbers per tensor in each of the probes."""
+_VALUES = 8  # of a hand-over in the probe of what each further value takes
 _OUTPUT = "y"
 _TIMEOUT_S = 300.0  # for the some hundred sessions of one probe
 # Bandwidth where more bytes make no measurable difference: several cores may read from one cache.
@@ -39,19 +41,24 @@ def dispatch_overhead_s(device: str, worker: WorkerProcess, rule: StoppingRule =
 
 
 def probe_link(source: str, target: str, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE) -> LinkCosts:
-    """Latency and bandwidth of a hand-over between two devices, as the mean over both directions.
+    """Costs of a hand-over between two devices, as the mean over both directions.
 
     The probe compares a chain of parts that alternate between the devices with chains on each of them alone, which cancels
-    the session calls and the ops. The latency is that of a tensor of four bytes.
+    the session calls and the ops. The latency is that of a tensor of four bytes; eight such tensors at once show what each
+    further one takes.
 
     Raises:
         MeasurementFailed: as `dispatch_overhead_s`.
     """
-    extra_s = []
-    for size in FLOATS:
-        alternating, on_source, on_target = _per_part_s(((source, target), (source,), (target,)), size, worker, rule)
-        extra_s.append(alternating - (on_source + on_target) / 2)
-    return fitted_link(extra_s)
+
+    def extra_s(num_floats: int, values: int = 1) -> float:
+        patterns = (source, target), (source,), (target,)
+        alternating, on_source, on_target = _per_part_s(patterns, num_floats, worker, rule, values)
+        return alternating - (on_source + on_target) / 2
+
+    costs = fitted_link([extra_s(num_floats) for num_floats in FLOATS])
+    more_s = (extra_s(FLOATS[0], _VALUES) - costs.latency_s) / (_VALUES - 1)
+    return replace(costs, next_value_s=min(max(more_s, 0.0), costs.latency_s))
 
 
 def fitted_link(extra_s: Sequence[float]) -> LinkCosts:
@@ -80,22 +87,23 @@ def device_pairs(topology: Topology) -> list[tuple[str, str]]:
 
 
 def _per_part_s(
-    patterns: tuple[tuple[str, ...], ...], num_floats: int, worker: WorkerProcess, rule: StoppingRule
+    patterns: tuple[tuple[str, ...], ...], num_floats: int, worker: WorkerProcess, rule: StoppingRule, values: int = 1
 ) -> list[float]:
-    """Seconds of one more part in a chain that repeats each of the patterns of devices."""
-    chains = tuple(_chain(num_floats, pattern, length) for pattern in patterns for length in (_SHORT, _LONG))
+    """Seconds of one more part in a chain that repeats each of the patterns of devices; parts hand over `values` tensors."""
+    chains = tuple(_chain(num_floats, pattern, length, values) for pattern in patterns for length in (_SHORT, _LONG))
     devices = " and ".join(repr(device) for device in patterns[0])
     samples = worker.samples(Job(chains, rule), f"{devices} cannot be probed")
     pairs = quiet_s(samples).reshape(len(patterns), 2)  # the difference would magnify what other processes add
     return [max(float(long_s - short_s), 0.0) / (_LONG - _SHORT) for short_s, long_s in pairs]
 
 
-def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[Part, ...]:
-    """Parts that each read the output of the one before, on the devices of the pattern in turn."""
-    values = [_input(num_floats), *(f"v{number}" for number in range(1, length)), _OUTPUT]
+def _chain(num_floats: int, pattern: tuple[str, ...], length: int, values: int) -> tuple[Part, ...]:
+    """Parts that each read the outputs of the one before, on the devices of the pattern in turn."""
+    between = [tuple(f"v{number}.{value}" for value in range(values)) for number in range(1, length)]
+    tensors = [(_input(num_floats),), *between, (_OUTPUT,)]
     return tuple(
-        Part(f"probe {number}", device, probe_model(num_floats, source, target), (source,), (target,))
-        for number, (device, (source, target)) in enumerate(zip(cycle(pattern), pairwise(values), strict=False))
+        Part(f"probe {number}", device, wide_probe_model(num_floats, sources, targets), sources, targets)
+        for number, (device, (sources, targets)) in enumerate(zip(cycle(pattern), pairwise(tensors), strict=False))
     )
 
 

@@ -1,5 +1,6 @@
 """Generated inputs that a model accepts, and models from ONNX's text form."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,21 @@ def model_from_text(text: str) -> bytes:
 
 def probe_model(num_floats: int, source: str, target: str) -> bytes:
     """A model of one op: the tensor `target` is the negative of `source`, both of `num_floats` float32 numbers."""
+    return wide_probe_model(num_floats, [source], [target])
+
+
+def wide_probe_model(num_floats: int, sources: Sequence[str], targets: Sequence[str]) -> bytes:
+    """A model of one op for each of the tensors `targets`, which read all of `sources`: the negative of one, or a sum of several."""
     tensor, shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([num_floats])
-    read = ir.Value(name=source, shape=shape, type=tensor)
-    node = ir.node("Neg", inputs=[read], name="probe")
-    written = node.outputs[0]
-    written.name, written.shape, written.type = target, shape, tensor
-    graph = ir.Graph([read], [written], nodes=[node], opset_imports={"": 13}, name="probe")
+    read = [ir.Value(name=name, shape=shape, type=tensor) for name in sources]
+    nodes, written = [], []
+    for number, target in enumerate(targets):
+        inputs = read[number :: len(targets)] or read[:1]
+        node = ir.node("Neg" if len(inputs) == 1 else "Sum", inputs=inputs, name=f"probe {number}")
+        node.outputs[0].name, node.outputs[0].shape, node.outputs[0].type = target, shape, tensor
+        nodes.append(node)
+        written.append(node.outputs[0])
+    graph = ir.Graph(read, written, nodes=nodes, opset_imports={"": 13}, name="probe")
     return bytes(ir.to_proto(ir.Model(graph, ir_version=8)).SerializeToString())
 
 

@@ -26,7 +26,7 @@ STORE = CostStore(
         "k": KindCosts({"relu": 1e-3, "conv": 2e-3}, dispatch_overhead_s=7e-6),
         "f": KindCosts({}, efficiency={"other": Efficiency(0.5, 0.5)}, launch_s=3e-6),
     },
-    {("k", "f"): LinkCosts(1e-5, 2e9)},
+    {("k", "f"): LinkCosts(1e-5, 2e9, 1e-6)},
     {("k:7", "f:0"): LinkCosts(3e-5, 1e9)},
 )
 DEVICES = Device("k:0", "k", dispatch_overhead_s=1.0), Device("f:0", "f", None, {"float32": 1e9}, 1e9, 1.0)
@@ -63,8 +63,8 @@ def test_an_op_takes_forever_where_it_may_not_run_even_with_measured_seconds() -
 
 def test_calibration_replaces_only_measured_costs() -> None:
     topology = MeasuredCost(STORE).calibrated(TOPOLOGY)
-    assert topology.dispatch_overhead_s.tolist() == [7e-6, 1.0]
-    assert topology.links == (Link("k:0", "f:0", 1e-5, 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
+    assert topology.dispatch_overhead_s.tolist() == [7e-6, pytest.approx(1.0 + 9e-6, abs=1e-9)]
+    assert topology.links == (Link("k:0", "f:0", 1e-5 - (1e-5 - 1e-6), 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
 
 
 def test_segment_costs_calibrate_the_overhead_and_the_intake_bandwidth_of_a_device() -> None:
@@ -96,6 +96,21 @@ def test_a_link_has_the_costs_of_its_devices_else_those_of_their_kinds() -> None
     costs = {(link.source, link.target): LinkCosts(link.latency_s, link.bandwidth_bytes_per_s) for link in found.links}
     assert (costs["cpu:0", "cpu:1"], costs["cpu:1", "cpu:2"]) == (near, far)
     assert {costs[ends] for ends in costs.keys() - between.keys()} == {usual}
+
+
+def test_what_waking_takes_on_all_links_to_a_device_is_paid_once_after_each_wait() -> None:
+    near, far, unknown = LinkCosts(10e-6, 1e10, 2e-6), LinkCosts(30e-6, 1e9, 5e-6), LinkCosts(7e-6, 1e9)
+    links = {("cpu:1", "cpu:0"): near, ("cpu:2", "cpu:0"): far, ("cpu:0", "cpu:1"): near, ("cpu:2", "cpu:1"): unknown}
+    store = CostStore({"k": KindCosts(dispatch_overhead_s=4e-6)}, {("k", "k"): near}, links)
+    found = MeasuredCost(store).calibrated(cores())
+    assert found.dispatch_overhead_s.tolist() == pytest.approx([12e-6, 4e-6, 12e-6])
+    latency_s = {(link.source, link.target): link.latency_s for link in found.links}
+    assert latency_s["cpu:1", "cpu:0"] == pytest.approx(2e-6)
+    assert latency_s["cpu:2", "cpu:0"] == pytest.approx(
+        22e-6
+    )  # a hand-over of one value takes 30 us more than a call, as measured
+    assert latency_s["cpu:0", "cpu:1"] == pytest.approx(10e-6)
+    assert latency_s["cpu:2", "cpu:1"] == pytest.approx(7e-6)
 
 
 def test_devices_of_unknown_kinds_get_no_costs_from_equal_names() -> None:

@@ -140,7 +140,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     with closing(sqlite3.connect(tmp_path / "some" / "measurements.sqlite")) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
-    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 4; use the newer gnnplace"):
+    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 5; use the newer gnnplace"):
         opened(tmp_path)
 
 
@@ -171,6 +171,15 @@ def test_a_store_of_version_2_keeps_its_links_between_kinds(tmp_path: Path) -> N
     found = opened(tmp_path).costs()
     assert found.device_links == {("cpu:0", "cuda:0"): LinkCosts(4e-6, 1e9)}
     assert found.links == {("cpu-x1", "cuda"): LinkCosts(3e-6, 1e9)}
+
+
+def test_a_store_of_version_4_keeps_its_links_and_learns_what_further_values_take(tmp_path: Path) -> None:
+    with closing(file_of_version(tmp_path, 4)) as connection, connection:
+        connection.execute("INSERT INTO device_link VALUES (1, 'cpu:0', 'cuda:0', 'cpu-x1', 'cuda', 2e-6, 1e9, 0.0)")
+    assert opened(tmp_path).costs().device_links == {("cpu:0", "cuda:0"): LinkCosts(2e-6, 1e9)}
+    for next_value_s in (1e-6, 3e-6):
+        opened(tmp_path).add_link(DEVICE, GPU, LinkCosts(4e-6, 1e9, next_value_s))
+    assert opened(tmp_path).costs().device_links == {("cpu:0", "cuda:0"): LinkCosts(4e-6, 1e9, 2e-6)}
 
 
 def test_kernels_are_found_by_kind_and_model(tmp_path: Path) -> None:

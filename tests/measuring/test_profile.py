@@ -128,8 +128,10 @@ def test_measured_costs_hold_the_ops_of_the_model_and_the_links(
     seconds = cost.op_time_s(model.graph, topology)
     assert seconds.sum(axis=0) == pytest.approx(sum(store.kinds[kind].op_s[s] for s in model.graph.signatures))
     calibrated = cost.calibrated(topology)
-    assert calibrated.devices[0].dispatch_overhead_s == store.kinds[kind].dispatch_overhead_s != 10e-6
-    assert {link.latency_s for link in calibrated.links} == {store.links[kind, kind].latency_s}
+    call_s, costs = store.kinds[kind].dispatch_overhead_s, store.links[kind, kind]
+    assert call_s is not None
+    assert calibrated.devices[0].dispatch_overhead_s == pytest.approx(call_s + costs.waking_s)
+    assert [link.latency_s for link in calibrated.links] == pytest.approx([costs.next_value_s, costs.next_value_s])
 
 
 def test_a_session_call_takes_some_microseconds() -> None:
@@ -141,7 +143,8 @@ def test_a_session_call_takes_some_microseconds() -> None:
 def test_a_handover_has_a_latency_and_a_bandwidth() -> None:
     with probing_process() as worker:
         costs = probe_link(f"cpu:{CORES[0]}", f"cpu:{CORES[1]}", worker, QUICK)
-    assert 0 <= costs.latency_s < 1e-1
+    assert costs.next_value_s is not None
+    assert 0 <= costs.next_value_s <= costs.latency_s < 1e-1
     assert 1e6 < costs.bandwidth_bytes_per_s <= 1e11
 
 
@@ -150,6 +153,17 @@ def test_a_link_is_fitted_to_the_seconds_of_its_hand_overs() -> None:
     costs = fitted_link((latency_s + size_s).tolist())
     assert (costs.latency_s, costs.bandwidth_bytes_per_s) == pytest.approx((latency_s, 1e9))
     assert fitted_link([1e-3] * 4) == LinkCosts(1e-3, pytest.approx(1e11))  # bytes make no difference
+
+
+def test_the_probe_of_many_values_tells_what_each_further_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def per_part_s(patterns: object, num_floats: int, worker: object, rule: object, values: int) -> list[float]:
+        return [1e-4 + 1e-5 + 1e-6 * (values - 1) + 4e-9 * num_floats * (num_floats > 1), 1e-4, 1e-4]
+
+    monkeypatch.setattr(link_probe, "_per_part_s", per_part_s)
+    with probing_process() as worker:
+        costs = probe_link("cpu:0", "cpu:1", worker)
+    assert costs == LinkCosts(pytest.approx(1e-5), pytest.approx(1e9), pytest.approx(1e-6))
+    assert costs.waking_s == pytest.approx(9e-6)
 
 
 def test_linked_devices_form_one_pair_each() -> None:
