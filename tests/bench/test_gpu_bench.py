@@ -78,11 +78,11 @@ def test_overheads_are_those_of_parts_and_of_hand_overs(monkeypatch: pytest.Monk
     monkeypatch.setattr(gpu, "allowed_cores", lambda: (0, 1))
     monkeypatch.setattr(detect, "multiprocessors", lambda index: 132)
     monkeypatch.setattr(gpu, "dispatch_overhead_s", lambda device, worker: 1e-5)
-    monkeypatch.setattr(gpu, "probe_link", lambda one, other, worker: LinkCosts(1e-6, 1e9))
+    monkeypatch.setattr(gpu, "probe_link", lambda one, other, worker: LinkCosts(1e-6, 1e9, 1e-7))
     found = gpu.overheads()
     assert list(found["part_s"]) == ["cpu:0", "cuda:0", "cuda:0[sms=64,slice=0]"]
     assert found["links"]["cuda:0[sms=64,slice=0] - cuda:0[sms=64,slice=1]"] == {
-        "latency_s": 1e-6, "bandwidth_bytes_per_s": 1e9
+        "latency_s": 1e-6, "bandwidth_bytes_per_s": 1e9, "next_value_s": 1e-7
     }  # fmt: skip
 
 
