@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from gnnplace.cli.run_placed import answer_lines
 from gnnplace.cost.measured import read_costs
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
@@ -221,3 +222,9 @@ def test_profile_stores_costs_by_signature(
     (kind,) = read_costs(tmp_path / "costs.json").kinds.values()
     assert [facts["ops"] for facts in answer["kinds"].values()] == [len(kind.op_s)]
     assert any("Conv" in signature for signature in kind.op_s)
+
+
+def test_one_run_states_no_spread() -> None:
+    found = {"devices": ["cpu:0"], "median_s": 2e-3, "spread_s": 0.0, "repeats": 1, "throughput_s": None}
+    assert answer_lines(found) == ["1 run on cpu:0: 2.00 ms; --repeat N measures it"]
+    assert answer_lines(found | {"repeats": 3, "spread_s": 1e-4}) == ["3 runs on cpu:0: 2.00 ms +- 100 us (median)"]

@@ -106,9 +106,8 @@ def test_what_waking_takes_on_all_links_to_a_device_is_paid_once_after_each_wait
     assert found.dispatch_overhead_s.tolist() == pytest.approx([12e-6, 4e-6, 12e-6])
     latency_s = {(link.source, link.target): link.latency_s for link in found.links}
     assert latency_s["cpu:1", "cpu:0"] == pytest.approx(2e-6)
-    assert latency_s["cpu:2", "cpu:0"] == pytest.approx(
-        22e-6
-    )  # a hand-over of one value takes 30 us more than a call, as measured
+    # With the 8 us of waking that are in the overhead, a hand-over of one value takes the 30 us that were measured.
+    assert latency_s["cpu:2", "cpu:0"] == pytest.approx(22e-6)
     assert latency_s["cpu:0", "cpu:1"] == pytest.approx(10e-6)
     assert latency_s["cpu:2", "cpu:1"] == pytest.approx(7e-6)
 

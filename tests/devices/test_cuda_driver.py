@@ -21,7 +21,7 @@ from gnnplace.devices.cuda_driver import (
     gpus_of,
     pinned_memory,
     shared_stream,
-)  # fmt: skip
+)
 
 FAST = ("NVIDIA H200", UUID(int=0xB), 132, 143 * 2**30)
 SLOW = ("Tesla T4", UUID(int=0xA), 40, 15 * 2**30)

@@ -15,7 +15,6 @@ from packaging.requirements import Requirement
 
 import gnnplace
 from gnnplace.api import PlaceOptions, place
-from gnnplace.cli.run_placed import answer_lines
 from gnnplace.onnx_io.sample_inputs import model_from_text
 
 DEPLOYED = ("numpy", "onnx", "onnx-ir", "onnxruntime")
@@ -114,9 +113,3 @@ def test_the_run_command_reads_inputs_and_writes_outputs(deployed: Callable[...,
 def test_compiled_functions_give_the_same_results_without_numba(deployed: Callable[..., str]) -> None:
     script = f"{inspect.getsource(random_groups)}\nprint(random_groups())"
     assert json.loads(deployed(script)) == random_groups()
-
-
-def test_one_run_states_no_spread() -> None:
-    found = {"devices": ["cpu:0"], "median_s": 2e-3, "spread_s": 0.0, "repeats": 1, "throughput_s": None}
-    assert answer_lines(found) == ["1 run on cpu:0: 2.00 ms; --repeat N measures it"]
-    assert answer_lines(found | {"repeats": 3, "spread_s": 1e-4}) == ["3 runs on cpu:0: 2.00 ms +- 100 us (median)"]
