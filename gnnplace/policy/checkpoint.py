@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,9 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
 
 
 def named_policy(policy: str | Path) -> Policy:
-    """The policy of a name in `POLICIES`, else of a file.
+    """The policy of a name in `POLICIES`, else of a file, which is read again only after it has changed.
+
+    Callers share the network and must not train it.
 
     Raises:
         InvalidPolicy: no policy has this name, or the file cannot be used.
@@ -77,6 +80,15 @@ def named_policy(policy: str | Path) -> Policy:
     if path.suffix != SHIPPED_POLICY.suffix:
         hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
         raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
+    try:
+        state = path.stat()
+    except OSError:
+        return load_policy(path)[0]  # which says what is missing
+    return _read_policy(path.absolute(), (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@lru_cache(maxsize=4)
+def _read_policy(path: Path, version: tuple[int, ...]) -> PolicyNetwork:
     return load_policy(path)[0]
 
 

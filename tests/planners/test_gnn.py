@@ -16,7 +16,7 @@ from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.gnn import compiled_revisit
-from gnnplace.planners.gnn.compiled_loop import run_loop
+from gnnplace.planners.gnn.compiled_loop import Loop, loop_of
 from gnnplace.planners.gnn.moves import Candidates, Moves, placement_hash, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
@@ -72,12 +72,12 @@ def test_seconds_that_end_the_guided_search_while_it_draws_leave_the_walk_its_sh
         clock[0] = 0.9
         return draw(moves, count, current_s)
 
-    def slow_loop(*arguments: Any) -> int:
+    def slow_loop(*arguments: Any) -> Loop:
         clock[0] = 0.9
-        return run_loop(*arguments)
+        return loop_of(*arguments)
 
     monkeypatch.setattr(Moves, "draw", slow_draw)
-    monkeypatch.setattr(compiled_revisit, "run_loop", slow_loop)
+    monkeypatch.setattr(compiled_revisit, "loop_of", slow_loop)
     for _ in range(2):
         clock[0] = 0.0
         solution = plan(random_layers(), Budget(evaluations=400, seconds=1.0), 0)

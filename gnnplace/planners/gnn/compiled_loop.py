@@ -4,7 +4,8 @@ Only the encoding of the graph is outside of it. The functions of the simulator 
 it. Numba keeps a function that takes others on disk only if its types are explicit, so the types are those of the arguments.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,36 +137,49 @@ class Task(NamedTuple):
     """Evaluations of the stage before the call, those of the whole stage (0: no limit), and the share of its seconds, now and per evaluation."""
 
 
-def run_loop(
+Loop = Callable[[Task, KnownSeconds, Current, Log, np.random.Generator], int]
+"""Runs until there is a reason to return, and gives it."""
+
+
+def loop_of(
     simulator: CompiledSimulator, task: Task, known: KnownSeconds, now: Current, log: Log, rng: np.random.Generator
-) -> int:
-    """Runs the loop; gives the reason why it returned."""
+) -> Loop:
+    """The loop for arguments of these types, which takes the others of a search as well."""
     arguments = (simulator.whole, simulator.groups, task, known, now, log, rng)
-    loop = _loop(simulator, tuple(map(typeof, arguments)))
-    return int(loop(simulator.run, simulator.schedule, *arguments))
+    kind = _kind((simulator.run, simulator.schedule, *arguments))
+    if kind not in _LOOPS:  # Numba's own look at all types takes some 20 ms
+        _LOOPS[kind] = _compiled(simulator, tuple(map(typeof, arguments)))
+    return partial(_LOOPS[kind], simulator.run, simulator.schedule, simulator.whole, simulator.groups)
 
 
-_LOOPS: dict[tuple[Any, ...], Any] = {}
+_LOOPS: dict[Any, Any] = {}
 
 
-def _loop(simulator: CompiledSimulator, kinds: tuple[Any, ...]) -> Any:
+def _kind(value: Any) -> Any:
+    """What the type of a value in compiled code depends on."""
+    if isinstance(value, tuple):
+        return (type(value), *map(_kind, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.c_contiguous, value.flags.writeable, value.flags.aligned
+    return value if callable(value) else type(value)
+
+
+def _compiled(simulator: CompiledSimulator, kinds: tuple[Any, ...]) -> Any:
     """The loop compiled for arguments of these types."""
-    if kinds not in _LOOPS:
-        line, table = types.float64[::1], types.int64[:, ::1]
-        run = types.float64(kinds[0], types.int64[::1])
-        schedule = types.int64(kinds[1], types.int64[::1], types.float64[:, ::1], table, line, line)
-        for function, signature in ((simulator.run, run), (simulator.schedule, schedule)):
-            function.compile(signature)
-        functions = types.FunctionType(run), types.FunctionType(schedule)
-        _LOOPS[kinds] = njit((*functions, *kinds), cache=True, nogil=True, error_model="numpy")(_revisit)
-    return _LOOPS[kinds]
+    line, table = types.float64[::1], types.int64[:, ::1]
+    run = types.float64(kinds[0], types.int64[::1])
+    schedule = types.int64(kinds[1], types.int64[::1], types.float64[:, ::1], table, line, line)
+    for function, signature in ((simulator.run, run), (simulator.schedule, schedule)):
+        function.compile(signature)
+    functions = types.FunctionType(run), types.FunctionType(schedule)
+    return njit((*functions, *kinds), cache=True, nogil=True, error_model="numpy")(_revisit)
 
 
 def _revisit(
     run: Any, schedule: Any, whole: Any, groups: Any, task: Task, known: KnownSeconds, now: Current, log: Log,
     rng: np.random.Generator,
 ) -> int:  # fmt: skip
-    """See `run_loop`; compiled by `_loop`."""
+    """See `loop_of`; compiled by `_compiled`."""
     tables, settings, head, decider, drawn, limits, clock = task
     timing, counters = now.timing, now.counters
     log.counts[:] = 0

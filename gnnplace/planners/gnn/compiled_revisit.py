@@ -21,13 +21,14 @@ from gnnplace.planners.gnn.compiled_loop import (
     NOTHING_NEW,
     SINCE_ENCODING,
     Log,
+    Loop,
     Settings,
     Tables,
     Task,
     improvements,
+    loop_of,
     new_current,
     new_log,
-    run_loop,
 )
 from gnnplace.planners.gnn.moves import KINDS, Moves, revision_rules
 from gnnplace.planners.gnn.odds import PolicySearch
@@ -77,16 +78,19 @@ def revisit_compiled(
     now, log = new_current(devices, seconds, moves.weights, timing, most), new_log(problem.num_units)
     chunk = max(config.lookahead, _OPS_PER_CALL // max(1, problem.local_search.ops_per_evaluation))
     parts, status = moves.move_odds.encode(timing), GOES_ON
+    loop: Loop | None = None
 
     def run(count: int, parts: PolicyParts) -> CompiledPart:
-        nonlocal status
+        nonlocal status, loop
         made, used = clock.evaluations_made - count, clock.share_of_seconds  # `count` evaluations are claimed already
         limits = min(chunk, count), count
         progress = made, clock.max_evaluations or 0, used, used / made if made else 0.0
         decider = moves.move_odds.new_decider(parts.decisions)
         task = Task(tables, settings, parts.moves, decider, moves.drawn, limits, progress)
+        changed = task, moves.known, now, log, policy_search.rng
+        loop = loop or loop_of(simulator, *changed)
         with deferred_interrupts():
-            status = run_loop(simulator, task, moves.known, now, log, policy_search.rng)
+            status = loop(*changed)
         return CompiledPart(int(log.counts[2]), list(improvements(log, problem.unit_of_op)))
 
     while status != NOTHING_NEW and clock.share_done < 1.0:

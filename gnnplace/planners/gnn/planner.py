@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,8 @@ def plan(
         raise GnnplaceError(
             f"the policy {config.policy!r} has no weights to train; leave fine_tuning_share at 0, or choose another"
         )
+    if config.fine_tuning_share:
+        network = deepcopy(network)
     if problem.evaluator.kind == "measured":
         # Executions wait for these searches and correct them, so short ones are enough.
         quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
