@@ -73,6 +73,15 @@ SUITES: Mapping[str, Suite] = {
 }
 
 
+def takers(option: str) -> str:
+    """Names of the suites that take an option of the command line, separated by commas.
+
+    >>> takers("--policy")
+    'generalization, ladder, sealed'
+    """
+    return ", ".join(name for name, suite in SUITES.items() if option in suite.options)
+
+
 def run_suite(name: str, options: BenchOptions) -> BenchResult:
     """The result of a suite.
 
@@ -85,7 +94,6 @@ def run_suite(name: str, options: BenchOptions) -> BenchResult:
     suite = SUITES[name]
     refused = [text for text in options.arguments if text.startswith("--") and text not in suite.options]
     if refused:
-        takers = ", ".join(known for known, other in SUITES.items() if refused[0] in other.options)
-        raise GnnplaceError(f"bench {name}: takes no {refused[0]}; only {takers} do")
+        raise GnnplaceError(f"bench {name}: takes no {refused[0]}; only {takers(refused[0])} do")
     module = importlib.import_module(suite.module)
     return cast("BenchResult", getattr(module, f"bench_{name}")(options))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gnnplace.bench.suites import SUITES, run_suite, takers
 from gnnplace.cli import options
 from gnnplace.cli.completion import suites
 from gnnplace.cli.output import bar, hint, note, print_answer, print_json, print_table, warn
@@ -95,7 +96,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, ladder, sealed, records, measured, fidelity, scale, ray or report",
+            help=", ".join(SUITES),
             autocompletion=suites,
         ),
     ],
@@ -105,32 +106,28 @@ def bench(
         int | None,
         typer.Option(
             min=1,
-            help="number of seeds, counted from --seed; for seeds, spotlight, generalization, ladder, records and measured",
+            help=f"number of seeds, counted from --seed; for {takers('--seeds')}",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            help="part of a row's or case's name; may be repeated; for the same six, execution, fidelity and scale"
-        ),
+        typer.Option(help=f"part of a row's or case's name; may be repeated; for {takers('--only')}"),
     ] = None,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="planners or settings to compare on every case; for generalization, ladder, measured, records (searches), and with --extend for seeds and spotlight",
+            help=f"planners, searches or settings to compare on every case; for {takers('--rows')}; for seeds and spotlight with --extend",
         ),
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="trained policy; the shipped one if not given; for generalization")
+        Path | None, typer.Option(help=f"trained policy; the shipped one if not given; for {takers('--policy')}")
     ] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight, generalization, ladder and records")
-    ] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help=f"processes; for {takers('--jobs')}")] = 1,
     extend: Annotated[
         Path | None,
         typer.Option(
-            help="stored result that supplies all cases that are not run again; for generalization, and with --rows for seeds and spotlight; for records a placement.json"
+            help=f"stored result that supplies all cases that are not run again; for {takers('--extend')}; for seeds and spotlight with --rows; for records a placement.json"
         ),
     ] = None,
     ray: options.RayOption = None,
@@ -140,12 +137,11 @@ def bench(
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    --ray runs the cases of seeds, spotlight and generalization on the cores of a cluster.
-    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases, and the
-    same command continues there. Delete that file after a change to a planner. Cases that depend on a new policy are run again.
+    --ray runs the cases of seeds, spotlight, generalization, ladder, sealed and records on the cores of a cluster.
+    With --out FILE, suites of many runs keep every finished one in FILE.cases, and the same command continues there. Delete that
+    file after a change to a planner. Cases that depend on a new policy are run again.
     """
     from gnnplace.bench.harness import BenchOptions, write_result
-    from gnnplace.bench.suites import SUITES, run_suite
 
     cases_file = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from gnnplace.bench.suites import SUITES, takers
 from gnnplace.cli.examples import EXAMPLES
 from gnnplace.cli.main import app
 from tests.cli.calls import Cli
@@ -42,6 +43,12 @@ def test_help_shows_the_examples_and_every_command_has_quiet_and_json(cli: Cli, 
     assert all(line in words for line, _ in EXAMPLES[name])
     assert "--quiet" in words
     assert "--json" in words
+
+
+def test_the_help_of_bench_names_every_suite_and_the_suites_that_take_an_option(cli: Cli) -> None:
+    words = re.sub(r"[\s│]+", " ", cli("bench -h")[1])
+    assert ", ".join(SUITES) in words
+    assert all(f"for {takers(option)}" in words for option in ("--seeds", "--only", "--rows", "--jobs"))
 
 
 @pytest.mark.parametrize(
