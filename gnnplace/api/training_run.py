@@ -24,7 +24,7 @@ from gnnplace.errors import GnnplaceError, ProcessLost
 from gnnplace.files import read_json_lines
 from gnnplace.planners.gnn.search import trace_searches
 from gnnplace.planners.gnn.teaching import TeachingConfig, lessons_of
-from gnnplace.policy.checkpoint import load_policy, save_policy
+from gnnplace.policy.checkpoint import load_policy, policy_file, save_policy
 from gnnplace.policy.linear import begin_as_prior
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training import Ablation
@@ -178,7 +178,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         updates: number of updates; None: 200.
         processes: number of processes; None: one per core of this machine or of the cluster.
         seed: None: 0.
-        policy: trained policy to start from; None: fresh weights.
+        policy: trained policy to start from, a file or `shipped`; None: fresh weights.
         ablation: part of the method to leave out.
         resume: resume the run in `out`; other arguments must equal those that it began with.
         minutes: time after which the run stops.
@@ -207,7 +207,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         if count is not None and count < 1:
             raise GnnplaceError(f"{name} is {count}; expected at least 1")
     _check_measured(measure, devices, processes, ray)
-    files, start, hosts = RunFiles(Path(out)), None if policy is None else Path(policy), hosts_at(ray)
+    files, start, hosts = RunFiles(Path(out)), None if policy is None else policy_file(policy), hosts_at(ray)
     if resume:
         settings = stored_settings(files.out)
         given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}

@@ -30,7 +30,9 @@ def train(
         int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
-    policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="shipped|FILE", help="a trained policy to start from: shipped, or its file")
+    ] = None,
     ablation: Annotated[
         Ablation | None, typer.Option(help="part to leave out, to measure its effect; none if not given")
     ] = None,

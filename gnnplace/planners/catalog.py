@@ -57,7 +57,9 @@ PLANNERS: Mapping[str, PlannerEntry] = {
         "classical.heft_portfolio", "HEFT's schedules under varied transfer costs, the best of many", takes_all_ops=True
     ),
     "packed": PlannerEntry(
-        "classical.packed", "list schedules that fill tight memories first, the best of many", takes_all_ops=True
+        "classical.packed",
+        "list schedules, repairs and annealed cuts that fill tight memories first, the best of many",
+        takes_all_ops=True,
     ),
     "m-etf": PlannerEntry("classical.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)"),
     "m-sct": PlannerEntry("classical.sct", "small communication times with memory (Baechi, Jeon et al. 2020)"),

@@ -76,15 +76,27 @@ def named_policy(policy: str | Path) -> Policy:
     """
     if policy in _LINEAR:
         return LinearPolicy(_LINEAR[str(policy)])
-    path = SHIPPED_POLICY if policy == "shipped" else Path(policy)
-    if path.suffix != SHIPPED_POLICY.suffix:
-        hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
-        raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
+    path = policy_file(policy)
     try:
         state = path.stat()
     except OSError:
         return load_policy(path)[0]  # which says what is missing
     return _read_policy(path.absolute(), (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+def policy_file(policy: str | Path) -> Path:
+    """The file of a policy that has weights, by its name or path; a file need not exist.
+
+    Raises:
+        InvalidPolicy: no policy has this name, or it has no weights.
+    """
+    if policy in _LINEAR:
+        raise InvalidPolicy(f"the policy {policy!r} has no weights; choose 'shipped', or the file of a trained one")
+    path = SHIPPED_POLICY if policy == "shipped" else Path(policy)
+    if path.suffix != SHIPPED_POLICY.suffix:
+        hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
+        raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
+    return path
 
 
 @lru_cache(maxsize=4)

@@ -18,7 +18,8 @@ from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.api.training_run import RunFiles, TrainSettings, stored_settings, train
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json_lines
-from gnnplace.policy.checkpoint import load_policy
+from gnnplace.policy import SHIPPED_POLICY
+from gnnplace.policy.checkpoint import InvalidPolicy, load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig
@@ -101,6 +102,15 @@ def test_a_run_may_start_from_a_policy_of_any_size(tmp_path: Path) -> None:
     assert stored_settings(second).policy == TINY.policy
     assert card["start"]["name"] == "first.safetensors"
     assert torch.equal(weights(first), weights(second))
+
+
+def test_a_run_may_start_from_the_shipped_policy_by_its_name(tmp_path: Path) -> None:
+    card = train(tmp_path, policy="shipped", processes=1, should_stop=lambda: True)
+    assert card["start"]["name"] == SHIPPED_POLICY.name
+    shipped = load_policy(SHIPPED_POLICY)[0].state_dict()
+    assert torch.equal(weights(tmp_path), torch.cat([tensor.flatten() for tensor in shipped.values()]))
+    with pytest.raises(InvalidPolicy, match="'prior' has no weights; choose 'shipped', or the file of a trained one"):
+        train(tmp_path / "new", policy="prior")
 
 
 def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: Path) -> None:

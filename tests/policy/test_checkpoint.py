@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnnplace.policy.checkpoint import InvalidPolicy, load_policy, save_policy
+from gnnplace.policy.checkpoint import InvalidPolicy, load_policy, named_policy, save_policy
 from gnnplace.policy.features import FEATURE_VERSION
-from gnnplace.policy.network import PolicyConfig, build_policy
+from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
 SMALL = dataclasses.asdict(PolicyConfig(hidden=8, rounds=1))
 
@@ -92,3 +92,13 @@ def test_broken_and_missing_files_are_refused_in_one_line(saved: Path) -> None:
     saved.with_suffix(".json").unlink()
     with pytest.raises(InvalidPolicy, match="check the path"):
         load_policy(saved)
+
+
+def test_a_file_is_read_again_only_after_it_has_changed(saved: Path) -> None:
+    first = named_policy(saved)
+    assert named_policy(str(saved)) is first
+    save_policy(saved, build_policy(9, PolicyConfig(hidden=8, rounds=1)), {})
+    second = named_policy(saved)
+    assert isinstance(first, PolicyNetwork)
+    assert isinstance(second, PolicyNetwork)
+    assert not all(torch.equal(one, other) for one, other in zip(first.parameters(), second.parameters(), strict=True))
