@@ -140,3 +140,17 @@ def test_large_problems_get_fewer_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(1) == 10
     monkeypatch.setattr(capacity_cuts, "_MOST_STEPS", 1)
     assert count(1) == 4
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(np.inf, [800, 160]), (1.6e-3, [400, 80]), (0.0, [40, 8])])
+def test_few_seconds_allow_fewer_steps(seconds: float, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, taken = chain_of([4, 4], [[1.0, 9.0]] * 2, [0], small=100), list[int]()
+
+    def noted(devices: IntArray, limit_bytes: np.ndarray, settings: Annealed, *arguments: object) -> IntArray:
+        taken.append(settings.steps)
+        return devices
+
+    monkeypatch.setattr(capacity_cuts, "anneal", noted)
+    cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
+    list(islice(cuts.estimated(1, np.random.default_rng(0), seconds), 4))
+    assert taken == [steps[0], steps[1], steps[1], steps[1]]

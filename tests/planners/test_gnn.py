@@ -15,7 +15,7 @@ from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.classical.constructions import evaluate_starts
-from gnnplace.planners.gnn import compiled_revisit
+from gnnplace.planners.gnn import compiled_revisit, planner
 from gnnplace.planners.gnn.compiled_loop import Loop, loop_of
 from gnnplace.planners.gnn.moves import Candidates, Moves, placement_hash, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
@@ -84,6 +84,26 @@ def test_seconds_that_end_the_guided_search_while_it_draws_leave_the_walk_its_sh
         assert [name for name, _ in solution.stages] == ["starts", "revisit", "walk"]
         assert clock[0] == 0.9
         monkeypatch.setattr(Problem, "compiled_simulator", lambda problem: None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stages", "searches"),
+    [(1.0, ["starts", "revisit", "walk"], 1), (0.4, ["starts", "walk"], 1), (0.1, ["starts", "walk"], 0)],
+)
+def test_few_seconds_leave_out_the_guided_search_and_fewer_the_policy(
+    seconds: float, stages: list[str], searches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guided = list[Search]()
+
+    def noted(search: Search, *arguments: Any) -> PolicySearch:
+        guided.append(search)
+        return PolicySearch(search, *arguments)
+
+    monkeypatch.setattr(Search, "wall_s", 0.0)
+    monkeypatch.setattr(planner, "PolicySearch", noted)
+    solution = plan(random_layers(), Budget(evaluations=400, seconds=seconds), 0)
+    assert [name for name, _ in solution.stages] == stages
+    assert len(guided) == searches
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])

@@ -126,6 +126,11 @@ _IMPROVER = (
     "unit_weights=None, device_weights=None), worth=1.1, max_idle=30), unlimited_evaluations_per_unit=1000)"
 )
 """Settings of the improver as the key of stored runs: edit it when a default that changes results changes."""
+_SETTINGS_OF_SECONDS = (
+    "revisit_share=0.8",
+    "revisit_share=0.2, least_revisit_s=0.1, least_policy_s=0.2, a kind of start in 5 %",
+)
+"""What `_IMPROVER` has of settings that count only where seconds are limited, and what they are: runs of evaluations stay valid."""
 _CHANGES: Mapping[Variant, tuple[str, str]] = {
     "plain": ("", ""),
     "fine-tuned": ("fine_tuning_share=0.0", "fine_tuning_share=0.5"),
@@ -138,6 +143,8 @@ def fingerprint(row: Row, policy: Path | None) -> str:
     """Key of a stored run: a hash of the row's settings and of the policy's content, whatever its name."""
     settings = {key: value for key, value in asdict(row).items() if key not in ("seeds", "stage")}
     improver = "" if row.variant is None else _IMPROVER.replace(*_CHANGES[row.variant])
+    if row.seconds is not None:
+        improver = improver.replace(*_SETTINGS_OF_SECONDS)
     text = json.dumps([settings, improver, "" if policy is None else sha256_of(policy)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -122,6 +122,7 @@ def comparisons(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dic
     pairs = {
         "zero_shot_to_annealing@50000": ("gnn-zero-shot", "annealing@50000"),
         "search_to_annealing_10_s": ("gnn-10s", "annealing-10s"),
+        "search_to_annealing_portfolio_10_s": ("gnn-10s", "annealing-portfolio-10s"),
         "search_to_annealing_60_s": ("gnn-60s", "annealing-60s"),
         **{f"search_to_annealing@{count}": (f"gnn@{count}", f"annealing@{count}") for count in (200, 1000, 5000)},
         "search@2000_to_annealing@500000": ("gnn@2000", "annealing@500000"),

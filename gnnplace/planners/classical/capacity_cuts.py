@@ -20,6 +20,7 @@ _CUTS = (48, 4, 120)  # fewest cuts, cuts for each placement that is evaluated, 
 _MOST_STEPS, _MOST_OPS = 3_500_000, 300_000  # of all cuts, two seconds each; an estimate schedules all ops twice
 _ROUNDS = 4  # of annealing, each with limits that the last estimate corrects
 _STEPS_PER_UNIT = (400, 80)  # of the first and of later rounds
+_LEAST_STEPS_SHARE, _STEP_S = 0.05, 2.5e-6  # of these steps, where seconds are few; seconds of a step
 _TEMPERATURES = (0.1, 0.01)  # at the beginning of the first and of later rounds, relative to the norm
 _LAST_TEMPERATURE = 3e-4
 _PRICES = (3.0, 30.0)  # of missing memory there, per share of all scarce memory, relative to the norm
@@ -63,14 +64,18 @@ class CapacityCuts:
     problem: Problem
     costs: Costs
 
-    def estimated(self, count: int, rng: np.random.Generator) -> Iterator[Estimated]:
-        """Estimated placements, of which `count` are evaluated; fewer on large problems. Four in a row have one beginning."""
+    def estimated(self, count: int, rng: np.random.Generator, seconds: float = np.inf) -> Iterator[Estimated]:
+        """Estimated placements, of which `count` are evaluated; fewer on large problems. Four in a row have one beginning.
+
+        Annealing takes fewer steps where four of them would take more than about so many `seconds`.
+        """
         units, ops = self.problem.num_units, self.problem.over_ops[0].graph.num_ops
         run_steps = max(1, units) * (_STEPS_PER_UNIT[0] + (_ROUNDS - 1) * _STEPS_PER_UNIT[1])
         affordable = max(_ROUNDS, min(_ROUNDS * _MOST_STEPS // run_steps, _MOST_OPS // max(1, ops)))
-        return islice(self._endless(rng), min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2]))
+        share = min(1.0, max(_LEAST_STEPS_SHARE, seconds / (_STEP_S * run_steps)))
+        return islice(self._endless(share, rng), min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2]))
 
-    def _endless(self, rng: np.random.Generator) -> Iterator[Estimated]:
+    def _endless(self, steps_share: float, rng: np.random.Generator) -> Iterator[Estimated]:
         """Estimated placements; each run of annealing has a beginning, an exponent and shares of memories of its own."""
         topology = self.problem.topology
         memory_bytes: FloatArray = topology.memory_bytes[topology.memory_home].astype(np.float64)
@@ -86,7 +91,7 @@ class CapacityCuts:
             limit_bytes = filled_bytes
             for number in range(_ROUNDS):
                 kind = min(number, 1)
-                steps = _STEPS_PER_UNIT[kind] * len(devices)
+                steps = round(steps_share * _STEPS_PER_UNIT[kind] * len(devices))
                 annealed = Annealed(exponent, steps, _TEMPERATURES[kind], _PRICES[kind])
                 devices = anneal(devices, limit_bytes, annealed, costs, rng)
                 found = by_op(self.problem, devices[self.problem.unit_of_op])

@@ -16,7 +16,7 @@ from gnnplace.planners.search import Search, Seen
 
 BuiltT = TypeVar("BuiltT")
 
-_SECONDS_SHARE = 0.1  # of the budget's seconds, for building schedules
+_SECONDS_SHARE = 0.05  # of the budget's seconds, for building placements of one kind
 _OPS_ESTIMATED = 300_000  # ops of all placements that are estimated together; an op takes one to two microseconds
 
 
@@ -44,7 +44,7 @@ def best_estimated(search: Search, candidates: Iterable[IntArray]) -> Iterator[I
 
 
 def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Estimated]:
-    """The first assignments `[N]` with estimates `by_op`; as many as a limit of ops, and a tenth of the seconds, allow."""
+    """The first assignments `[N]` with estimates `by_op`; as many as a limit of ops, and `seconds_to_build`, allow."""
     limit = max(1, _OPS_ESTIMATED // max(1, search.problem.over_ops[0].graph.num_ops))
     return [by_op(search.problem, each) for each in within_seconds(search, islice(assignments, limit))]
 
@@ -66,13 +66,17 @@ def by_op(problem: Problem, assignment: IntArray) -> Estimated:
 
 
 def within_seconds(search: Search, building: Iterable[BuiltT]) -> Iterator[BuiltT]:
-    """What is built, at least one; where the budget limits seconds, a tenth of them ends the building."""
-    seconds = search.budget.seconds
-    until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
+    """What is built, at least one, until `seconds_to_build` are over."""
+    until_s = search.wall_s + seconds_to_build(search)
     for each in building:
         yield each
         if search.wall_s > until_s:
             return
+
+
+def seconds_to_build(search: Search) -> float:
+    """Seconds in which to build placements of one kind; infinite where the budget does not limit seconds."""
+    return np.inf if search.budget.seconds is None else _SECONDS_SHARE * search.budget.seconds
 
 
 def distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
@@ -82,7 +86,7 @@ def distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
 
 
 def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
-    """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
+    """Schedules of distinct assignments with their estimates, built within `seconds_to_build`."""
     building = (estimate(search.problem, schedule.assignment, schedule) for schedule in schedules)
     return list({each.assignment.tobytes(): each for each in within_seconds(search, building)}.values())
 

@@ -19,6 +19,7 @@ from gnnplace.planners.classical.estimates import (
     estimated_by_op,
     ranked,
     scheduled,
+    seconds_to_build,
     within_seconds,
 )
 from gnnplace.planners.classical.heft import evaluate_heft
@@ -152,8 +153,8 @@ def _candidates(
     mended = (repair.repaired(each.schedule, filled) for each, filled in zip(first, cycle(_FILLED)))
     found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
     single_ops = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
-    single_ops += within_seconds(search, CapacityCuts(problem, repair.costs).estimated(count, rng))
-    return single_ops, found
+    cuts = CapacityCuts(problem, repair.costs).estimated(count, rng, seconds_to_build(search))
+    return single_ops + list(within_seconds(search, cuts)), found
 
 
 def _in_turn(problem: Problem, found: Sequence[Estimated]) -> list[Estimated]:

@@ -40,7 +40,8 @@ from gnnplace.policy.network import PolicyParts
 if TYPE_CHECKING:
     from gnnplace.planners.gnn.search import RevisitConfig
 
-_OPS_PER_CALL = 30_000  # ops simulated in one call of the loop
+_STEPS_PER_CALL = 120_000, 30_000
+"""Ops simulated and pairs of a unit and a device scored in one call of the loop: some 80 ms, or 20 where seconds are limited."""
 
 
 class Stage(NamedTuple):
@@ -76,7 +77,9 @@ def revisit_compiled(
     seconds = np.array([start[1], start[1], search.best_s])
     most = config.remembered_rises, simulator.most_hops
     now, log = new_current(devices, seconds, moves.weights, timing, most), new_log(problem.num_units)
-    chunk = max(config.lookahead, _OPS_PER_CALL // max(1, problem.local_search.ops_per_evaluation))
+    steps = problem.local_search.ops_per_evaluation + problem.num_units * problem.topology.num_devices
+    steps_per_call = _STEPS_PER_CALL[search.budget.seconds is not None]
+    chunk = max(config.lookahead, steps_per_call // max(1, steps))
     parts, status = moves.move_odds.encode(timing), GOES_ON
     loop: Loop | None = None
 

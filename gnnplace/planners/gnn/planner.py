@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
+from gnnplace.planners.classical.annealing import anneal
 from gnnplace.planners.classical.constructions import evaluate_starts, starts_within
 from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn.builds import policy_schedules
@@ -45,9 +46,16 @@ class GnnConfig:
     large graphs reach the walk sooner."""
     least_evaluations_per_unit: int = 2
     """Least evaluations per unit before the walk, however large the graph is."""
-    revisit_share: float = 0.8
-    """Share of the remaining seconds for the guided search, where seconds are limited. Seven such problems, fresh weights, 10 s, two
-    seeds: 6.4 % above the best known with 0.4, 5.0 % with 0.8."""
+    revisit_share: float = 0.2
+    """Share of the remaining seconds for the guided search, where seconds are limited: the walk makes about seven times as many
+    evaluations in a second. Against `annealing-portfolio`, on development cases without limits of memory, one seed, `policy_share` 0.8:
+    after a second 0.8 % shorter with 0.2, 0.6 % with 0.1 and without a guided search (63 cases); after 10 s 0.9 % with 0.3, 0.8 %
+    with 0.1, 0.5 % without (32 cases). With 0.8, the share of before, `gnn` was 1.2 % longer after a second."""
+    least_revisit_s: float = 0.1
+    """The guided search is left out where its share has fewer seconds: after 0.3 s the result was 0.2 % shorter so (63 cases)."""
+    least_policy_s: float = 0.2
+    """Budgets of fewer seconds use no policy, whose first scores take 10 to 40 ms: after 0.1 s `gnn` was 2.0 % longer than
+    `annealing-portfolio` with a policy (63 cases, three seeds)."""
     revisit: RevisitConfig = RevisitConfig()
     walk: WalkConfig = WalkConfig()
     policy: str | Path = "shipped"
@@ -94,18 +102,20 @@ def plan(
         quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
         planner = partial(plan, config=quick, multilevel=multilevel)
         return plan_measured(problem, budget, seed, network, planner, config.execution)
+    is_short = budget.seconds is not None and budget.seconds < config.least_policy_s
+    guide = None if is_short and not config.fine_tuning_share else network
     rng = np.random.default_rng(seed)
     count = starts_within(budget, config.max_starts)
     with Search(problem, budget, "gnn", seed) as search, one_thread():
         if problem.graph.num_ops > multilevel.more_ops_than:
-            search_levels(search, rng, partial(_improve, network=network, config=config), multilevel)
+            search_levels(search, rng, partial(_improve, network=guide, config=config), multilevel)
         else:
-            _improve(search, rng, network, replace(config, max_starts=count))
+            _improve(search, rng, guide, replace(config, max_starts=count))
     return search.solution()
 
 
-def _improve(search: Search, rng: np.random.Generator, network: Policy, config: GnnConfig) -> None:
-    """Runs all stages, each from the best placement so far, until the budget ends."""
+def _improve(search: Search, rng: np.random.Generator, network: Policy | None, config: GnnConfig) -> None:
+    """Runs all stages, each from the best placement so far, until the budget ends; without a policy only those that need none."""
     built: Iterable[ListSchedule] = ()
     if isinstance(network, PolicyNetwork) and network.decides and search.problem.num_moves:
         # Constructions use the same random numbers as without a policy that builds.
@@ -114,7 +124,25 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy, config: 
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
         return
-    policy_search = PolicySearch(search, policy_inputs(search.problem), network, rng)
+    policy_search = None
+    if network is not None:
+        policy_search = PolicySearch(search, policy_inputs(search.problem), network, rng)
+        _guided(policy_search, config)
+    num_placements = math.prod(search.problem.action_mask.sum(axis=1).tolist())
+    if search.remaining and num_placements > search.evaluations:
+        annealing = config.walk.annealing.where_tight(starts.is_tight)
+        assert search.best is not None
+        with suppress(BudgetExhausted):
+            if policy_search is None:
+                anneal(search, search.best.assignment, search.best_s, rng, annealing)
+            else:
+                walk(policy_search, replace(config.walk, annealing=annealing))
+        search.stage("walk")
+
+
+def _guided(policy_search: PolicySearch, config: GnnConfig) -> None:
+    """Training on request, and the guided search in its share of the budget."""
+    search = policy_search.search
     if config.fine_tuning_share:
         end_share = min(1.0, search.used_share + config.fine_tuning_share)
         fine_tune(policy_search, end_share, config.fine_tuning, config.revisit)
@@ -123,17 +151,13 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy, config: 
     if search.budget.seconds is not None:
         begin_share = search.used_share
         end_share = begin_share + config.revisit_share * (1.0 - begin_share)
+        if (end_share - begin_share) * search.budget.seconds < config.least_revisit_s:
+            return
     assert search.best is not None
     limit = _revisit_limit(search.problem, config)
     with suppress(ShareUsed):  # seconds can run out at any step; the walk has its own share
         revisit(policy_search, (search.best.assignment, search.best_s), end_share, config.revisit, limit)
     search.stage("revisit")
-    num_placements = math.prod(search.problem.action_mask.sum(axis=1).tolist())
-    if search.remaining and num_placements > search.evaluations:
-        annealing = config.walk.annealing.where_tight(starts.is_tight)
-        with suppress(BudgetExhausted):
-            walk(policy_search, replace(config.walk, annealing=annealing))
-        search.stage("walk")
 
 
 def _revisit_limit(problem: Problem, config: GnnConfig) -> int:
