@@ -47,8 +47,8 @@ class GnnConfig:
     least_evaluations_per_unit: int = 2
     """Least evaluations per unit before the walk, however large the graph is."""
     revisit_share: float = 0.2
-    """Share of the remaining seconds for the guided search, where seconds are limited: the walk makes about seven times as many
-    evaluations in a second. Against `annealing-portfolio`, on development cases without limits of memory, one seed, `policy_share` 0.8:
+    """Share of the remaining seconds for the guided search, where seconds are limited: the walk makes six to forty times as
+    many evaluations in a second. Against `annealing-portfolio`, on development cases without limits of memory, one seed, `policy_share` 0.8:
     after a second 0.8 % shorter with 0.2, 0.6 % with 0.1 and without a guided search (63 cases); after 10 s 0.9 % with 0.3, 0.8 %
     with 0.1, 0.5 % without (32 cases). With 0.8, the share of before, `gnn` was 1.2 % longer after a second."""
     least_revisit_s: float = 0.1
