@@ -67,7 +67,7 @@ class CapacityCuts:
     def estimated(self, count: int, rng: np.random.Generator, seconds: float = np.inf) -> Iterator[Estimated]:
         """Estimated placements, of which `count` are evaluated; fewer on large problems. Four in a row have one beginning.
 
-        Annealing takes fewer steps where four of them would take more than about so many `seconds`.
+        `seconds` limits these four: annealing makes fewer steps where they would take longer, by an estimate.
         """
         units, ops = self.problem.num_units, self.problem.over_ops[0].graph.num_ops
         run_steps = max(1, units) * (_STEPS_PER_UNIT[0] + (_ROUNDS - 1) * _STEPS_PER_UNIT[1])
