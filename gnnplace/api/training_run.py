@@ -101,6 +101,7 @@ class TrainSettings:
             cls.policy,
             device_features=ablation != "no-device-features",
             message_passing=ablation != "no-message-passing",
+            schedule_features=ablation != "no-schedule-features",
         )
         if measured is not None:
             policy = dataclasses.replace(policy, decision_width=0, budget_features=False)
@@ -115,6 +116,8 @@ class TrainSettings:
             return "final-reward"
         if not self.policy.device_features:
             return "no-device-features"
+        if not self.policy.schedule_features:
+            return "no-schedule-features"
         return None if self.policy.message_passing else "no-message-passing"
 
 

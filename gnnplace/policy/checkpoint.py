@@ -21,6 +21,7 @@ from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
 FORMAT = "gnnplace.policy/1"
 _LINEAR: Mapping[str, Mapping[str, float]] = {"prior": PRIOR, "uniform": {}}
+_LATER_SWITCHES = ("schedule_features",)  # that cards of earlier versions lack
 Policy = PolicyNetwork | LinearPolicy
 """A policy of `gnn`: trained, or linear with weights by hand."""
 
@@ -132,8 +133,9 @@ def checked_config(stated: object, where: str) -> PolicyConfig:
     Raises:
         InvalidPolicy: a field is missing, unknown, of another type or out of bounds.
     """
-    values = stated if isinstance(stated, dict) else {}
     defaults = dataclasses.asdict(PolicyConfig())
+    older = {name: defaults[name] for name in _LATER_SWITCHES}
+    values = older | stated if isinstance(stated, dict) else {}
     is_whole = values.keys() == defaults.keys() and all(type(values[name]) is type(defaults[name]) for name in defaults)
     sizes = [name for name, default in defaults.items() if type(default) is int]
     switches = [name for name, default in defaults.items() if type(default) is bool]

@@ -14,8 +14,8 @@ from numba import njit
 from torch import Tensor, nn
 
 from gnnplace.arrays import BoolArray, Float32Array, FloatArray
-from gnnplace.policy.features import DEVICE_FEATURES
-from gnnplace.policy.pair_features import PAIR
+from gnnplace.policy.features import DEVICE_FEATURES, seen_columns
+from gnnplace.policy.pair_features import PAIR, SCHEDULE_PAIR
 
 # Of a unit on a device in the partial schedule: whether its first op ends first there, also with 3 and 12 times the transfers;
 # transfers and shares of the unit's bytes; the longest path through it; the device's load, memory and what runs there already.
@@ -38,6 +38,11 @@ DECISION = _DecisionColumns(*range(len(_DecisionColumns._fields)))
 DECISION_CONTEXT = _ContextColumns(*range(len(_ContextColumns._fields)))
 DECISION_INPUTS = len(DECISION) + len(PAIR)
 """Number of features of a unit on a device: of the partial schedule, then of the complete one."""
+SCHEDULE_DECISION = frozenset(
+    {"end_gap", "ends_first", "ends_first_3", "ends_first_12", "wait", "ready_gap", "latest_there", "path", "path_growth", "idle"}
+)  # fmt: skip
+SCHEDULE_DECISION_CONTEXT = frozenset({"gap", "slack", "delay"})
+"""Features that name times of a schedule; the others follow from the decisions before, the graph and the devices alone."""
 
 
 class DecisionParts(NamedTuple):
@@ -55,8 +60,17 @@ class DecisionParts(NamedTuple):
 class DecisionHead(nn.Module):
     """A score per device for one unit, of two hidden layers; all weights begin random."""
 
-    def __init__(self, hidden: int, first: int, second: int) -> None:
+    seen_pair: Tensor
+    seen_context: Tensor
+
+    def __init__(self, hidden: int, first: int, second: int, sees_schedules: bool = True) -> None:
+        """Without `sees_schedules`, features that name times of a schedule count as 0."""
         super().__init__()
+        decision = seen_columns(DECISION._fields, SCHEDULE_DECISION, sees_schedules)
+        pair = seen_columns(PAIR._fields, SCHEDULE_PAIR, sees_schedules)
+        context = seen_columns(DECISION_CONTEXT._fields, SCHEDULE_DECISION_CONTEXT, sees_schedules)
+        self.register_buffer("seen_pair", torch.tensor(np.concatenate([decision, pair])), persistent=False)
+        self.register_buffer("seen_context", torch.tensor(context), persistent=False)
         self.unit = nn.Linear(hidden, first)
         self.graph = nn.Linear(hidden, first, bias=False)
         self.device = nn.Linear(len(DEVICE_FEATURES), first, bias=False)
@@ -72,18 +86,25 @@ class DecisionHead(nn.Module):
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, C]`.
         """
-        shared = self.unit(unit) + self.graph(graph) + self.context(context)
-        hidden = torch.relu(self.pair(pair) + self.device(devices) + shared[:, None, :])
+        pair_weight, context_weight = self._seen_weights()
+        shared = self.unit(unit) + self.graph(graph) + nn.functional.linear(context, context_weight)
+        of_pairs = nn.functional.linear(pair, pair_weight) + self.device(devices)
+        hidden = torch.relu(of_pairs + shared[:, None, :])
         logits: Tensor = self.score(torch.relu(self.second(hidden))).squeeze(-1)
         return logits.masked_fill(~mask, -torch.inf)
 
     def parts(self, units: Tensor, devices: Tensor) -> DecisionParts:
         """The parts for compiled code, from embeddings `[U, H]` of all units and features `[D, F]` of the devices."""
+        pair_weight, context_weight = self._seen_weights()
         parts = (
-            self.pair.weight.T, self.context.weight.T, self.unit(units) + self.graph(units.mean(dim=0)),
+            pair_weight.T, context_weight.T, self.unit(units) + self.graph(units.mean(dim=0)),
             self.device(devices), self.second.weight.T, self.second.bias, self.score.weight[0],
         )  # fmt: skip
         return DecisionParts(*(np.ascontiguousarray(part.detach().numpy()) for part in parts))
+
+    def _seen_weights(self) -> tuple[Tensor, Tensor]:
+        """The weights of pair and context features, 0 for features that the policy does not see."""
+        return self.pair.weight * self.seen_pair, self.context.weight * self.seen_context
 
 
 def no_decisions() -> DecisionParts:

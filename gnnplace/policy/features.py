@@ -5,7 +5,7 @@ devices of any size have features of similar size. Op types are hashed into buck
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,14 @@ STATIC_EDGE_FEATURES = ("bytes", "transfer_to_compute")
 DYNAMIC_EDGE_FEATURES = ("is_cut", "wait")
 EDGE_FEATURES = STATIC_EDGE_FEATURES + DYNAMIC_EDGE_FEATURES
 DEVICE_FEATURES = ("slowdown", "memory", "bandwidth", "latency", "dispatch_overhead")
+SCHEDULE_NODE_FEATURES = frozenset({"start", "end", "slack"})
+SCHEDULE_EDGE_FEATURES = frozenset({"wait"})
+"""Node and edge features that name times of a schedule; without them a placement follows from the graph and the devices alone."""
+
+
+def seen_columns(names: Sequence[str], of_schedules: Collection[str], sees_schedules: bool) -> Float32Array:
+    """`[F]` 1 for each feature, but 0 for those of a schedule where the policy does not see them."""
+    return np.array([sees_schedules or name not in of_schedules for name in names], dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)

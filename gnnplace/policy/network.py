@@ -15,8 +15,17 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.decisions import DecisionHead, DecisionParts, no_decisions
 from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
 from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages
-from gnnplace.policy.features import DEVICE_FEATURES, GraphFeatures, graph_features
-from gnnplace.policy.pair_features import CONTEXT, PAIR
+from gnnplace.policy.features import (
+    DEVICE_FEATURES,
+    EDGE_FEATURES,
+    NODE_FEATURES,
+    SCHEDULE_EDGE_FEATURES,
+    SCHEDULE_NODE_FEATURES,
+    GraphFeatures,
+    graph_features,
+    seen_columns,
+)
+from gnnplace.policy.pair_features import CONTEXT, PAIR, SCHEDULE_CONTEXT, SCHEDULE_PAIR
 from gnnplace.policy.pair_scores import HeadParts
 
 
@@ -27,9 +36,25 @@ class PairHead(nn.Module):
     begin random.
     """
 
-    def __init__(self, hidden: int, num_pair: int = len(PAIR), num_context: int = len(CONTEXT)) -> None:
-        """Reads the first `num_pair` features of a pair and the first `num_context` of its context."""
+    seen_pair: Tensor
+    seen_context: Tensor
+
+    def __init__(
+        self,
+        hidden: int,
+        num_pair: int = len(PAIR),
+        num_context: int = len(CONTEXT),
+        sees_schedules: bool = True,
+    ) -> None:
+        """Reads the first `num_pair` features of a pair and the first `num_context` of its context.
+
+        Without `sees_schedules`, features that name times of the schedule count as 0.
+        """
         super().__init__()
+        pair = seen_columns(PAIR._fields[:num_pair], SCHEDULE_PAIR, sees_schedules)
+        context = seen_columns(CONTEXT._fields[:num_context], SCHEDULE_CONTEXT, sees_schedules)
+        self.register_buffer("seen_pair", torch.tensor(pair), persistent=False)
+        self.register_buffer("seen_context", torch.tensor(context), persistent=False)
         self.num_pair, self.num_context = num_pair, num_context
         self.linear = nn.Linear(num_pair, 1, bias=False)
         self.unit = nn.Linear(hidden + num_context, hidden)
@@ -44,25 +69,30 @@ class PairHead(nn.Module):
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
-        pair, context = pair[..., : self.num_pair], context[..., : self.num_context]
+        pair, context = pair[..., : self.num_pair], context[..., : self.num_context] * self.seen_context
         of_unit = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
-        # Devices are the same for all units, so the layer over [pair, device] has two parts.
-        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [self.num_pair], dim=1)
+        linear_weight, pair_weight, device_weight = self._pair_weights()
         # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
         hidden = nn.functional.linear(pair, pair_weight).add_(nn.functional.linear(devices, device_weight))
         hidden = hidden.add_(of_unit[:, None, :]).relu_()
-        logits: Tensor = (self.linear(pair) + self.score(hidden)).squeeze(-1)
+        logits: Tensor = (nn.functional.linear(pair, linear_weight) + self.score(hidden)).squeeze(-1)
         return logits.masked_fill(~mask, -torch.inf)
 
     def parts(self, units: Tensor, devices: Tensor) -> HeadParts:
         """The parts for the compiled head, from embeddings `[U, H]` of all units and features `[D, F]` of the devices."""
         unit_weight, context_weight = torch.tensor_split(self.unit.weight, [units.shape[-1]], dim=1)
-        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [self.num_pair], dim=1)
+        linear_weight, pair_weight, device_weight = self._pair_weights()
         of_units = nn.functional.linear(units, unit_weight, self.unit.bias) + self.graph(units.mean(dim=0))
         parts = (
-            self.linear.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], of_units, devices @ device_weight.T,
+            linear_weight[0], pair_weight.T, (context_weight * self.seen_context).T, self.score.weight[0], of_units,
+            devices @ device_weight.T,
         )  # fmt: skip
         return HeadParts(*(np.ascontiguousarray(part.detach().numpy()) for part in parts))
+
+    def _pair_weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The linear weights, and the layer over [pair, device] in two parts, as devices are the same for all units."""
+        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [self.num_pair], dim=1)
+        return self.linear.weight * self.seen_pair, pair_weight * self.seen_pair, device_weight
 
 
 @dataclass(frozen=True)
@@ -83,6 +113,9 @@ class PolicyConfig:
     """False, for ablation: no rounds; an embedding depends on the unit's own features alone."""
     device_features: bool = True
     """False, for ablation: the features of devices are 0; pair features still differ between devices."""
+    schedule_features: bool = True
+    """False, for ablation: features that name times of a schedule are 0, so that decisions follow from the graph, the devices and
+    the decisions before them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,14 +183,19 @@ class PolicyNetwork(nn.Module):
             config.hidden, config.rounds if config.message_passing else 0, config.type_width
         )
         fewer = 0 if config.budget_features else 1  # the last one of each
-        self.head = PairHead(config.hidden, len(PAIR) - fewer, len(CONTEXT) - fewer)
+        sees_schedules = config.schedule_features
+        self.head = PairHead(config.hidden, len(PAIR) - fewer, len(CONTEXT) - fewer, sees_schedules)
         self.decides = config.decision_width > 0
         """It can build schedules; policies that cannot only score moves."""
         if self.decides:
-            self.decisions = DecisionHead(config.hidden, config.decision_width, max(1, config.decision_width // 2))
+            second = max(1, config.decision_width // 2)
+            self.decisions = DecisionHead(config.hidden, config.decision_width, second, sees_schedules)
 
     def encode(self, inputs: PolicyInputs, nodes: Tensor, edges: Tensor) -> Tensor:
         """Embeddings `[U, B, H]` from the node and edge features of `features.sweep_features`."""
+        if not self.config.schedule_features:
+            nodes = nodes * torch.from_numpy(seen_columns(NODE_FEATURES, SCHEDULE_NODE_FEATURES, False))
+            edges = edges * torch.from_numpy(seen_columns(EDGE_FEATURES, SCHEDULE_EDGE_FEATURES, False))
         embeddings: Tensor = self.encoder(inputs.messages, inputs.type_buckets, nodes, edges)
         return embeddings
 

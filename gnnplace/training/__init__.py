@@ -9,5 +9,5 @@ from typing import Literal
 
 __all__ = ["Ablation"]
 
-Ablation = Literal["no-device-features", "no-message-passing", "final-reward"]
+Ablation = Literal["no-device-features", "no-message-passing", "no-schedule-features", "final-reward"]
 """A part that a policy is trained without, to measure what it contributes."""

@@ -63,7 +63,10 @@ def test_an_interrupted_run_saves_and_prints_how_to_resume(tmp_path: Path) -> No
         (["--measure", "absent.onnx"], "measure and devices belong together"),
         (["--measure", "absent.onnx", "--devices", "cpu:0"], "absent.onnx"),
         (["--measure", "absent.onnx", "--devices", "cpu:0", "--processes", "2"], "leave processes and ray out"),
-        (["--ablation", "all"], "'all' is not one of 'no-device-features', 'no-message-passing', 'final-reward'"),
+        (
+            ["--ablation", "all"],
+            "'all' is not one of 'no-device-features', 'no-message-passing', 'no-schedule-features', 'final-reward'",
+        ),
         (
             ["--ablation", "final-reward", "--policy", "p.safetensors"],
             "ablation 'final-reward' changes the network, which policy 'p.safetensors' has",

@@ -75,11 +75,19 @@ def test_a_card_without_a_possible_configuration_is_refused_in_one_line(saved: P
 
 
 def test_the_ablations_come_back_from_the_card(tmp_path: Path) -> None:
-    path, config = tmp_path / "policy.safetensors", PolicyConfig(hidden=8, message_passing=False, device_features=False)
+    path, config = (
+        tmp_path / "policy.safetensors",
+        PolicyConfig(8, message_passing=False, device_features=False, schedule_features=False),
+    )
     save_policy(path, build_policy(0, config), {})
     network, _ = load_policy(path)
     assert network.config == config
     assert len(network.state_dict()) == len(build_policy(0, config).state_dict())
+
+
+def test_a_card_from_before_an_ablation_existed_has_nothing_left_out(saved: Path) -> None:
+    change(saved, config={name: value for name, value in SMALL.items() if name != "schedule_features"})
+    assert load_policy(saved)[0].config == PolicyConfig(hidden=8, rounds=1)
 
 
 def test_broken_and_missing_files_are_refused_in_one_line(saved: Path) -> None:

@@ -1,15 +1,25 @@
 """The head that decides, compiled and in torch."""
 
 import numpy as np
+import pytest
 import torch
 
-from gnnplace.policy.decisions import DECISION_CONTEXT, DECISION_INPUTS, DecisionHead, decision_scores
+from gnnplace.policy.decisions import (
+    DECISION,
+    DECISION_CONTEXT,
+    DECISION_INPUTS,
+    SCHEDULE_DECISION,
+    SCHEDULE_DECISION_CONTEXT,
+    DecisionHead,
+    decision_scores,
+)
 from gnnplace.policy.features import DEVICE_FEATURES
 
 
-def test_the_compiled_head_gives_the_logits_of_torch_where_the_mask_allows() -> None:
+@pytest.mark.parametrize("sees_schedules", [True, False])
+def test_the_compiled_head_gives_the_logits_of_torch_where_the_mask_allows(sees_schedules: bool) -> None:
     torch.manual_seed(0)
-    head = DecisionHead(6, 10, 5)
+    head = DecisionHead(6, 10, 5, sees_schedules)
     units, devices = torch.randn(7, 6), torch.randn(4, len(DEVICE_FEATURES))
     pair, context = torch.randn(3, 4, DECISION_INPUTS), torch.randn(3, len(DECISION_CONTEXT))
     mask, rows = torch.rand(3, 4) < 0.7, torch.tensor([5, 0, 2])
@@ -26,3 +36,19 @@ def test_the_compiled_head_gives_the_logits_of_torch_where_the_mask_allows() -> 
         decision_scores(parts, unit, pair[row].numpy(), context[row].numpy(), allowed, hidden, last, scores)
         np.testing.assert_allclose(scores[allowed], expected[row][allowed], rtol=1e-4, atol=1e-5)
         assert (scores[~allowed] == 9.0).all()
+
+
+@pytest.mark.parametrize("sees_schedules", [True, False])
+def test_only_a_head_that_sees_schedules_reads_their_times(sees_schedules: bool) -> None:
+    torch.manual_seed(0)
+    head = DecisionHead(6, 10, 5, sees_schedules)
+    unit, devices, mask = torch.randn(3, 6), torch.randn(4, len(DEVICE_FEATURES)), torch.ones(3, 4, dtype=torch.bool)
+    pair, context = torch.randn(3, 4, DECISION_INPUTS), torch.randn(3, len(DECISION_CONTEXT))
+    before = head(unit, unit, devices, pair, context, mask)
+    times, others = pair.clone(), pair.clone()
+    times[..., [DECISION._fields.index(name) for name in SCHEDULE_DECISION]] += 1.0
+    others[..., DECISION.load] += torch.arange(4.0)
+    moments = context.clone()
+    moments[..., [DECISION_CONTEXT._fields.index(name) for name in SCHEDULE_DECISION_CONTEXT]] += 1.0
+    assert torch.equal(head(unit, unit, devices, times, moments, mask), before) is not sees_schedules
+    assert not torch.equal(head(unit, unit, devices, others, context, mask), before)

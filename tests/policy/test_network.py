@@ -8,7 +8,7 @@ from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.checkpoint import named_policy
 from gnnplace.policy.dgl_graph import HAS_DGL, to_dgl
-from gnnplace.policy.features import DEVICE_FEATURES, sweep_features
+from gnnplace.policy.features import DEVICE_FEATURES, NODE_FEATURES, SCHEDULE_NODE_FEATURES, sweep_features
 from gnnplace.policy.linear import PRIOR
 from gnnplace.policy.network import (
     CandidateMoves,
@@ -19,7 +19,7 @@ from gnnplace.policy.network import (
     build_policy,
     policy_inputs,
 )
-from gnnplace.policy.pair_features import CONTEXT, PAIR, pair_features
+from gnnplace.policy.pair_features import CONTEXT, PAIR, SCHEDULE_CONTEXT, SCHEDULE_PAIR, pair_features
 from gnnplace.policy.pair_scores import pair_scores
 from tests.problems import random_layers, renamed, two_chains
 
@@ -178,7 +178,10 @@ def test_the_head_equals_its_formula_for_every_pair() -> None:
             torch.testing.assert_close(logits[row, device], expected)
 
 
-@pytest.mark.parametrize("config", [PolicyConfig(), PolicyConfig(hidden=16, device_features=False)])
+@pytest.mark.parametrize(
+    "config",
+    [PolicyConfig(), PolicyConfig(hidden=16, device_features=False), PolicyConfig(schedule_features=False)],
+)
 def test_the_compiled_head_gives_the_scores_of_the_network(config: PolicyConfig) -> None:
     network = lively(0, config)
     inputs, nodes, edges, moves = inputs_of(random_layers(1), np.zeros((1, 30), dtype=np.int64))
@@ -201,3 +204,17 @@ def test_device_features_that_are_switched_off_change_no_answer_and_stay_in_the_
     before = inputs.devices.clone()
     assert torch.equal(network.logits(inputs, embeddings, moves), first) is blind
     assert torch.equal(inputs.devices, before)
+
+
+@pytest.mark.parametrize("blind", [True, False])
+def test_times_of_a_schedule_that_are_switched_off_change_no_answer(blind: bool) -> None:
+    network = lively(0, PolicyConfig(schedule_features=not blind))
+    inputs, nodes, edges, moves = inputs_of(random_layers(), np.zeros((1, 30), dtype=np.int64))
+    embeddings = network.encode(inputs, nodes, edges)
+    first = network.logits(inputs, embeddings, moves)
+    later = nodes.clone()
+    later[..., [NODE_FEATURES.index(name) for name in SCHEDULE_NODE_FEATURES]] += 1.0
+    assert torch.equal(network.encode(inputs, later, edges + torch.tensor([0.0, 0.0, 0.0, 1.0])), embeddings) is blind
+    moves.pair[..., [PAIR._fields.index(name) for name in SCHEDULE_PAIR]] += torch.arange(3.0)[:, None]
+    moves.context[..., [CONTEXT._fields.index(name) for name in SCHEDULE_CONTEXT]] += 1.0
+    assert torch.equal(network.logits(inputs, embeddings, moves), first) is blind
