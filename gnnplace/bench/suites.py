@@ -49,6 +49,11 @@ SUITES: Mapping[str, Suite] = {
     "sealed": Suite(
         "gnnplace.bench.ladder.suite", "the same on cases that nobody has looked at; run it once, at the end", _LADDER
     ),
+    "encoder": Suite(
+        "gnnplace.bench.ladder.encoder",
+        "policies with and without messages between units, alone and in the search",
+        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--ray"),
+    ),
     "fidelity": Suite("gnnplace.bench.fidelity", "simulated against measured seconds", ("--only", "--rows"), True),
     "measured": Suite("gnnplace.bench.measured", "searches by execution on two cores", _MEASURED, True),
     "pairs": Suite("gnnplace.bench.pairs", "paired measurements of known differences", ("--only", "--seeds", "--rows")),
@@ -77,7 +82,7 @@ def takers(option: str) -> str:
     """Names of the suites that take an option of the command line, separated by commas.
 
     >>> takers("--policy")
-    'generalization, ladder, sealed'
+    'generalization, ladder, sealed, encoder'
     """
     return ", ".join(name for name, suite in SUITES.items() if option in suite.options)
 

@@ -2,7 +2,7 @@
 
 In reading order: `methods.py` (what is compared, and the budgets), `running.py` (one method on one case), `means.py` (geometric
 means with intervals over families), `suite.py` (`gnnplace bench ladder` on the development cases and `gnnplace bench sealed` on
-cases that nobody has looked at).
+cases that nobody has looked at), `encoder.py` (policies of several trainings, with and without messages, alone and in the search).
 """
 
 __all__: list[str] = []

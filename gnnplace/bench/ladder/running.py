@@ -14,7 +14,7 @@ from gnnplace.bench.ladder.methods import LIMITS, planner_of
 from gnnplace.bench.problems import compiled_problem, run_planner
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.planners.solution import Budget
+from gnnplace.planners.solution import Budget, Planner
 
 _WARM_UP, _FEW_EVALUATIONS = "wavefront_16x16 50 on servers-4x4", 64
 
@@ -48,9 +48,13 @@ SEALED = CaseSet({case.name: case for case in SEALED_CASES}, sealed_graph, famil
 def run_result(run: LadderRun, policy: Path) -> dict[str, Any]:
     """Seconds of the placement on the whole graph, None where none fits; planners run on one thread."""
     _warm_up(run.method, policy)
-    setup, problem = _prepared(run.case)
-    load = partial(planner_of, run.method, policy)
-    done = run_planner(setup, problem, load, LIMITS[run.limit].budget, run.seed)
+    return planned(run.case, partial(planner_of, run.method, policy), LIMITS[run.limit].budget, run.seed)
+
+
+def planned(case: str, load: Callable[[], Planner], budget: Budget, seed: int) -> dict[str, Any]:
+    """What a planner finds on a case: seconds on the whole graph, None where nothing fits, evaluations and wall seconds."""
+    setup, problem = prepared(case)
+    done = run_planner(setup, problem, load, budget, seed)
     return {
         "objective_s": done.makespan_s,
         "error": done.error,
@@ -62,11 +66,12 @@ def run_result(run: LadderRun, policy: Path) -> dict[str, Any]:
 @cache
 def _warm_up(method: str, policy: Path) -> None:
     """Runs the method on a small case of development, once per process, so that everything is compiled."""
-    planner_of(method, policy)(_prepared(_WARM_UP)[1], Budget(_FEW_EVALUATIONS), 0)
+    planner_of(method, policy)(prepared(_WARM_UP)[1], Budget(_FEW_EVALUATIONS), 0)
 
 
 @lru_cache(maxsize=3)
-def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
+def prepared(name: str) -> tuple[ProblemSetup, Problem]:
+    """The case of this name, and its problem with everything compiled."""
     among = DEVELOPMENT if name in DEVELOPMENT.cases else SEALED
     case = among.cases[name]
     setup = setup_of(case, among.graph(case.graph))

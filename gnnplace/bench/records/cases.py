@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from gnnplace.api import ProblemSetup, Workload
-from gnnplace.bench.generalization.cases import CASES
+from gnnplace.bench.generalization.cases import CASES, HeldOutCase
 from gnnplace.bench.generalization.devices import held_out_devices
 from gnnplace.bench.generalization.run import setup_of_case
 from gnnplace.bench.papers.tables import SEEDS_ROWS, SPOTLIGHT_ROWS, setup_of_row
@@ -67,12 +67,17 @@ def record_cases() -> Mapping[str, RecordCase]:
         devices = row.devices if memory is None else name
         cases.append(RecordCase(name, graph, devices, partial(setup_of_row, row.key)))
     for case in CASES:
-        name = _name(case.graph, case.devices, "" if case.memory_share is None else "-small")
+        name = record_of(case)
         devices, seed = case.devices if case.memory_share is None else name, zlib.crc32(case.name.encode())
         build = partial(setup_of_case, case.name)
         cases.append(RecordCase(name, case.graph, devices, build, case.max_groups, case.type_spread, seed))
     cases += [RecordCase(_name(*two), *two, partial(_setup_of_zoo, *two)) for two in _ZOO]
     return {case.name: case for case in cases}
+
+
+def record_of(case: HeldOutCase) -> str:
+    """Name of the record of a development case."""
+    return _name(case.graph, case.devices, "" if case.memory_share is None else "-small")
 
 
 def _name(graph: str, devices: str, ending: str = "") -> str:
