@@ -85,6 +85,8 @@ def load_workload(
     """
     first, *others = shapes_of(dims or {})
     if isinstance(model, OpGraph):
+        if dims:
+            raise UnsupportedModel(f"graph {model.name!r}: an op graph has no symbolic dimensions; leave dims out")
         return Workload.of(model)
     if isinstance(model, OnnxModel):
         typed = with_inferred_types(model, infer_types, model.dims)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 2**59
 """Largest total of a graph in bytes; sums over devices and ops then fit in int64."""
 _MOST_STAGES = 2**31
+_NO_STAGE = -1
 _MOST_COST = 1e300
 """Largest total of seconds, FLOPs or accessed bytes over all ops."""
 
@@ -99,7 +100,7 @@ class OpGraph:
     allowed_devices: tuple[tuple[str, ...] | None, ...]  # [N]
     dtypes: tuple[str, ...]  # [N]
     signatures: tuple[str, ...]  # [N]
-    stages: IntArray  # [N] stage of an expert placement, -1 if unknown
+    stages: IntArray  # [N] stage of an expert placement, `_NO_STAGE` (-1) if unknown
 
     @classmethod
     def build(
@@ -163,7 +164,7 @@ class OpGraph:
             allowed_devices=tuple(op.devices for op in ops),
             dtypes=tuple(op.dtype for op in ops),
             signatures=tuple(op.signature for op in ops),
-            stages=column("stage", [-1 if op.stage is None else op.stage for op in ops]),
+            stages=column("stage", [_NO_STAGE if op.stage is None else op.stage for op in ops]),
         )
 
     def __post_init__(self) -> None:
@@ -175,7 +176,7 @@ class OpGraph:
             *((label, values, largest) for label, values in costs.items()),
             ("memory_bytes", self.memory_bytes, _MOST_BYTES),
             ("workspace_bytes", self.workspace_bytes, _MOST_BYTES),
-            ("stage", np.maximum(self.stages, 0), _MOST_STAGES),
+            ("stage", np.where(self.stages == _NO_STAGE, 0, self.stages), _MOST_STAGES),
         ):
             for bad in np.flatnonzero(~((values >= 0) & (values <= most)))[:1]:
                 op = self.op_names[bad]

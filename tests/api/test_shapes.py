@@ -18,6 +18,7 @@ from gnnplace.measuring.worker_process import Setup, WorkerProcess
 from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement
+from gnnplace.sim.example import diamond
 
 DEVICES = "k40x2"
 
@@ -132,3 +133,9 @@ def test_all_shapes_are_profiled_and_every_measured_placement_runs_at_all_of_the
     executed = gnnplace.evaluate(two_towers, core, plan.placement, options)
     assert executed["evaluator"] == "measured"
     assert setups[-1] == ([(2, 4, 256), (1, 4, 256)], "mean")
+
+
+def test_an_op_graph_has_no_dimensions_to_give() -> None:
+    graph = diamond().graph
+    with pytest.raises(UnsupportedModel, match="an op graph has no symbolic dimensions; leave dims out"):
+        gnnplace.place(graph, DEVICES, PlaceOptions("single", dims={"batch": 2}))

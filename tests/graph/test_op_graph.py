@@ -85,6 +85,7 @@ def test_arrays_cannot_be_changed() -> None:
         ([Op("a"), Op("b")], [Tensor("a", 1, ("b",)), Tensor("b", 1, ("a",))], r"has a cycle \((a -> b -> a|b -> a -> b)\)"),
         ([Op("a")], [Tensor("a", 1, ("a",))], r"has a cycle \(a -> a\)"),
         ([Op("a", stage=2**70)], [], "stage of op 'a' has too many digits"),
+        ([Op("a", stage=-3)], [], "stage of op 'a' is -3; expected 0 to"),
         ([Op("a")], [Tensor("a", 2**70)], "a tensor of op 'a' has too many digits"),
         ([Op("a", flops=float("nan"))], [], "flops of op 'a' is nan"),
         ([Op("a", bytes_accessed=-1.0)], [], "bytes_accessed of op 'a' is -1.0"),

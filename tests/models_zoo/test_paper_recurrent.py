@@ -39,11 +39,12 @@ def test_a_cell_is_the_mean_of_its_loose_ends_behind_highway_gates() -> None:
     torch.testing.assert_close(cell(x, last), (ends[0] + ends[1]) / 2)
 
 
-@pytest.mark.parametrize("layers", ["2", "5"])
+@pytest.mark.parametrize("layers", ["1", "2", "5"])
 def test_settings_change_the_layers_of_encoder_and_decoder(layers: str) -> None:
     module = network_of("nmt_4", layers=layers).module
     cells = [name for name, part in module.named_modules() if isinstance(part, nn.LSTMCell)]
     assert len(cells) == 2 * int(layers) + 1  # the first encoder layer reads in both directions
+    assert module(torch.tensor([[1, 2]]), torch.tensor([[3, 4]])).shape[:2] == (1, 2)
 
 
 def test_the_translation_depends_on_the_whole_source_and_on_no_later_target() -> None:

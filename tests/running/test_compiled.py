@@ -127,6 +127,18 @@ def test_a_failing_part_is_named_and_the_next_request_works() -> None:
         assert not runner.devices._under_way
 
 
+def test_of_two_parts_that_fail_in_one_request_one_is_named() -> None:
+    parts = [
+        part(f"(float[N] a) => (float[3] {name}) <int64[1] three = {{3}}> {{ {name} = Reshape(a, three) }}", device)
+        for name, device in (("b", "cpu:0"), ("c", "cpu:1"))
+    ]
+    with PlacedRunner(parts, ["a"], ["b", "c"]) as runner:
+        for _ in range(50):
+            with pytest.raises(MeasurementFailed, match=r"part 'a->[bc]' failed on 'cpu:[01]': .*Reshape"):
+                runner.run(None, {"a": np.zeros(2, np.float32)})
+        assert runner.run(None, {"a": np.ones(3, np.float32)})[1].tolist() == [1, 1, 1]
+
+
 def test_requests_from_many_threads_beside_a_thread_that_never_yields() -> None:
     parts = [add_one(f"v{i}", f"v{i + 1}", SETS[i % len(SETS)]) for i in range(8)]
     over, wrong = threading.Event(), list[float]()

@@ -28,7 +28,7 @@ _NOBODY, _WORKER, CALLER = 0, 1, 2
 """Who does the work of the lent thread."""
 TAKEN, DONE, LATE = 0, 1, 2
 """Why a caller ends its work: somebody else does it, the request has ended, or time is up."""
-_RUN, _RELEASE, _CLOCK, _YIELD = 0, 1, 2, 3  # positions in `Program.functions`
+_RUN, _RELEASE, _RELEASE_STATUS, _CLOCK, _YIELD = 0, 1, 2, 3, 4  # positions in `Program.functions`
 _LOOKS = 1024  # some 25 us, after which other threads may have the core
 _MONOTONIC = 1  # a clock of clock_gettime
 
@@ -55,7 +55,7 @@ class Program(NamedTuple):
     core_of_thread: IntArray  # [E] the shared core that the thread is on, or -1
     lent: int
     """Thread whose work waiting callers do: the one that ends requests."""
-    functions: IntArray  # addresses of Run, ReleaseValue, clock_gettime and sched_yield
+    functions: IntArray  # addresses of Run, ReleaseValue, ReleaseStatus, clock_gettime and sched_yield
     system: IntArray  # [2] address of syscall, number of the futex call
     spins: int
     """Looks at the word that wakes a thread before it sleeps, while no request is under way."""
@@ -290,6 +290,8 @@ def _compute(program: Program, shared: Shared, scratch: IntArray, slot: int, par
         store(shared.stopped, slot * SPREAD, 1)
         if exchange(shared.status, slot * SPREAD, 0, status):
             store(shared.failed, slot * SPREAD, part)
+        else:  # another part of the request has failed already, and its error is the one that is raised
+            call(program.functions[_RELEASE_STATUS], (status,))
 
 
 @njit(cache=True, nogil=True)

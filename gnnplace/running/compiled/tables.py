@@ -54,7 +54,13 @@ def new_program(
     inputs, outputs = ([[value[name] for name in getattr(part, kind)] for part in parts] for kind in names)
     cores = [[shared_cores[core] for core in real.cores if core in shared_cores] for real in reals]
     first_cores = [caller_cores(reals[own[0]])[0] for own in threads]
-    functions = (api["Run"], api["ReleaseValue"], address_of("clock_gettime"), address_of("sched_yield"))
+    functions = (
+        api["Run"],
+        api["ReleaseValue"],
+        api["ReleaseStatus"],
+        address_of("clock_gettime"),
+        address_of("sched_yield"),
+    )
     return Program(
         _ints(sessions), thread_of, *_csr(threads), *_csr(inputs), _ints(names["inputs"]), *_csr(outputs),
         _ints(names["outputs"]), *_csr(successors), _ints(len(step.waits - {START}) for step in steps),

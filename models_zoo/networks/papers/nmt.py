@@ -26,9 +26,14 @@ class Settings:
     """Words of a source and of a target sentence. Sentences of news are more than twice as long; 12 words already
     make a training step of some 12,000 ops at 8 layers, and every further word adds a thousand."""
 
+    @property
+    def memory_width(self) -> int:
+        """Width of the encoder's output: a single layer hands on both of its directions."""
+        return 2 * self.hidden if self.layers == 1 else self.hidden
+
 
 class Encoder(nn.Module):
-    """`tokens [B, S]` to `memory [B, S, H]`, and the state that each layer ends in.
+    """`tokens [B, S]` to `memory [B, S, M]` (`memory_width`), and the state that each layer ends in.
 
     The first layer reads in both directions, and hands on the state of the one that ends at the first word.
     """
@@ -58,12 +63,12 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """`query [B, H]` and `memory [B, S, H]` to `context [B, H]` (Bahdanau et al. 2015, section A.1.2)."""
+    """`query [B, H]` and `memory [B, S, M]` to `context [B, M]` (Bahdanau et al. 2015, section A.1.2)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, memory_width: int) -> None:
         super().__init__()
         self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(memory_width, width, bias=False)
         self.score = nn.Linear(width, 1, bias=False)
         for linear in (self.query, self.key):
             nn.init.xavier_uniform_(linear.weight, nn.init.calculate_gain("tanh"))
@@ -86,8 +91,8 @@ class Decoder(nn.Module):
         super().__init__()
         width = settings.hidden
         self.embedding = nn.Embedding(settings.vocabulary, width)
-        self.attention = Attention(width)
-        self.layers = nn.ModuleList(nn.LSTMCell(2 * width, width) for _ in range(settings.layers))
+        self.attention = Attention(width, settings.memory_width)
+        self.layers = nn.ModuleList(nn.LSTMCell(width + settings.memory_width, width) for _ in range(settings.layers))
 
     def forward(self, tokens: Tensor, memory: Tensor, states: list[State]) -> Tensor:
         """The output of the top layer for each word of the target but the first."""
