@@ -34,6 +34,15 @@ def read(text: str, folder: Path) -> OnnxModel:
 
 
 def measuring_processes() -> list[psutil.Process]:
-    """The measuring processes of this one, and all of its zombies."""
+    """The measuring processes of this one, and all of its zombies that ran Python; those of a Ray cluster may outlive a test."""
     children = psutil.Process().children()
-    return [c for c in children if c.status() == psutil.STATUS_ZOMBIE or "isolated_process" in " ".join(c.cmdline())]
+    return [
+        child
+        for child in children
+        if (child.name().startswith("python") if is_zombie(child) else "isolated_process" in " ".join(child.cmdline()))
+    ]
+
+
+def is_zombie(process: psutil.Process) -> bool:
+    """Whether a process has ended and still waits to be reaped."""
+    return bool(process.status() == psutil.STATUS_ZOMBIE)

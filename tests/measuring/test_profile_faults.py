@@ -1,7 +1,6 @@
 """Faults during a profile or a link probe: each becomes an error of one line within the limits."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from gnnplace.measuring import link_probe, profile
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probing_process
 from gnnplace.measuring.profile import profile_model
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from tests.measuring_processes import CORE, ENDLESS, GOOD, QUICK, measuring_processes, read
+from tests.measuring_processes import CORE, ENDLESS, GOOD, QUICK, is_zombie, measuring_processes, read
 
 RAISING = """(float[3] x) => (float[3] y) <float far = {1000}>
     { a = Exp(x)  b = Add(a, far)  at = Cast<to=7>(b)  y = GatherElements(x, at) }"""
@@ -49,18 +48,25 @@ def test_a_model_that_hangs_is_stopped_at_the_time_limit(tmp_path: Path, monkeyp
 
 
 def test_a_profile_whose_process_is_killed_is_tried_again(tmp_path: Path) -> None:
+    killed, is_over = threading.Event(), threading.Event()
+
     def kill() -> None:
         """Kills the measuring process once ONNX Runtime has opened the profile."""
-        while not (found := measuring_processes()):
-            time.sleep(0.01)
-        while not any("profile_" in file.path for file in found[0].open_files()):
-            time.sleep(0.01)
-        found[0].kill()
+        while not is_over.wait(0.01):
+            for process in measuring_processes():
+                if not is_zombie(process) and any("profile_" in file.path for file in process.open_files()):
+                    process.kill()
+                    killed.set()
+                    return
 
-    killer = threading.Thread(target=kill, daemon=True)
+    killer = threading.Thread(target=kill)
     killer.start()
-    assert profiled(LONG, tmp_path).sum() > 0
-    killer.join()
+    try:
+        assert profiled(LONG, tmp_path).sum() > 0
+    finally:
+        is_over.set()
+        killer.join()
+    assert killed.is_set()
 
 
 def test_a_provider_that_is_not_installed_is_refused_before_any_process_starts(
