@@ -245,7 +245,7 @@ class OpGraph:
     @cached_property
     def edges(self) -> tuple[IntArray, IntArray]:
         """Producer and consumer op of every (tensor, consumer) pair, `[E]` each; parallel edges stay separate."""
-        return self.tensor_producer[self.consumer_tensor], self.consumers
+        return frozen(self.tensor_producer[self.consumer_tensor], np.int64), self.consumers
 
     @cached_property
     def successor_offsets(self) -> IntArray:
@@ -260,7 +260,7 @@ class OpGraph:
     @cached_property
     def topological_order(self) -> IntArray:
         """`[N]` ops in Kahn's order: producers come before consumers."""
-        return topological_order(self.num_ops, self.successor_offsets, self.successors)
+        return frozen(topological_order(self.num_ops, self.successor_offsets, self.successors), np.int64)
 
     @cached_property
     def total_weight_bytes(self) -> int:

@@ -26,6 +26,7 @@ def test_tensors_follow_their_producers_and_inputs_lead_back_to_them() -> None:
     assert graph.inputs_of(3).tolist() == [1, 2]
     assert graph.topological_order.tolist() == [0, 1, 2, 3]
     assert [edge.tolist() for edge in graph.edges] == [[0, 0, 1, 2], [1, 2, 3, 3]]
+    assert not any(array.flags.writeable for array in (graph.topological_order, *graph.edges, graph.input_tensors))
 
 
 def test_the_networkx_view_has_the_same_ops_and_bytes() -> None:

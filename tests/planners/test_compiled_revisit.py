@@ -1,12 +1,16 @@
 """The guided search in compiled code makes the same steps as the one that steps the decision process."""
 
+import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnplace.api import set_up
 from gnnplace.evaluation import Problem
+from gnnplace.planners.gnn import compiled_revisit
+from gnnplace.planners.gnn.compiled_loop import Loop, kind_of, loop_of
 from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.search import BudgetExhausted, CompiledPart, Search
 from gnnplace.planners.solution import Budget, Solution
@@ -112,3 +116,22 @@ def test_compiled_evaluations_count_against_the_budget_and_what_is_not_used_is_g
         assert search.evaluations == 10
         with pytest.raises(BudgetExhausted):
             search.evaluate_compiled(1, lambda count: pytest.fail("no evaluation is left"))
+
+
+def test_a_setup_that_crossed_to_another_host_needs_no_other_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrives there lies in read-only buffers; to compile the loop for other kinds of arrays would take minutes."""
+    setup = replace(set_up("zoo:layered_200", "k40x4"), num_threads=1)
+    buffers: list[pickle.PickleBuffer] = []
+    sent = pickle.dumps(setup, protocol=5, buffer_callback=buffers.append)
+    arrived = pickle.loads(sent, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    kinds = []
+
+    def noted(simulator: Any, *changed: Any) -> Loop:
+        kinds.append(kind_of((simulator.whole, simulator.groups, *changed)))
+        return loop_of(simulator, *changed)
+
+    monkeypatch.setattr(compiled_revisit, "loop_of", noted)
+    for each in (setup, arrived):
+        plan(each.problem(), Budget(60), 0)
+    assert len(kinds) == 2
+    assert kinds[0] == kinds[1]

@@ -146,7 +146,7 @@ def loop_of(
 ) -> Loop:
     """The loop for arguments of these types, which takes the others of a search as well."""
     arguments = (simulator.whole, simulator.groups, task, known, now, log, rng)
-    kind = _kind((simulator.run, simulator.schedule, *arguments))
+    kind = kind_of((simulator.run, simulator.schedule, *arguments))
     if kind not in _LOOPS:  # Numba's own look at all types takes some 20 ms
         _LOOPS[kind] = _compiled(simulator, tuple(map(typeof, arguments)))
     return partial(_LOOPS[kind], simulator.run, simulator.schedule, simulator.whole, simulator.groups)
@@ -155,10 +155,10 @@ def loop_of(
 _LOOPS: dict[Any, Any] = {}
 
 
-def _kind(value: Any) -> Any:
+def kind_of(value: Any) -> Any:
     """What the type of a value in compiled code depends on."""
     if isinstance(value, tuple):
-        return (type(value), *map(_kind, value))
+        return (type(value), *map(kind_of, value))
     if isinstance(value, np.ndarray):
         return value.dtype, value.ndim, value.flags.c_contiguous, value.flags.writeable, value.flags.aligned
     return value if callable(value) else type(value)
