@@ -20,7 +20,7 @@ from models_zoo.networks.catalog import FAMILIES
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
 from models_zoo.networks.shipped import manifest
 
-SMALL = ProblemRanges(min_units=20, max_units=60, growth=30, max_zoo_ops=160)
+SMALL = ProblemRanges(min_units=20, max_units=60, growth=30, max_zoo_ops=160, constructions=10)
 TEST_FAMILIES = {name for name, family in FAMILIES.items() if family.split == "test"}
 
 
