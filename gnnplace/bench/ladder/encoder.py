@@ -6,10 +6,10 @@ the highest scores, for which nothing has been simulated.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import combinations, islice
+from functools import partial
+from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import numpy as np
 
 from gnnplace.bench.generalization.rows import sha256_of
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
-from gnnplace.bench.ladder.means import Mean, geometric, mean_over_families
+from gnnplace.bench.ladder.means import mean_over_families, mean_where_all_fit, ratios_by_case
 from gnnplace.bench.ladder.methods import LEARNED, PRIOR, planner_of
-from gnnplace.bench.ladder.running import DEVELOPMENT, planned, prepared
+from gnnplace.bench.ladder.running import DEVELOPMENT, planned
 from gnnplace.bench.records.cases import record_of
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
@@ -41,7 +41,6 @@ _BASELINES: Sequence[tuple[str, str, Sequence[int]]] = (
     (PRIOR, SEARCH, LIMITS),
 )
 """Methods without training beside the policies, with the evaluations that they are run with."""
-_WARM_UP, _FEW_EVALUATIONS = "wavefront_16x16 50 on servers-4x4", 40
 COLUMNS = ("policy", "way", "limit", "trainings", "above_record", "low", "high", "wall_s")
 
 
@@ -108,13 +107,7 @@ def kind_of(policy: str) -> str:
 def run_result(run: EncoderRun, folder: Path) -> dict[str, Any]:
     """Seconds of the placement on the whole graph, None where it does not fit; planners run on one thread."""
     load = partial(_planner_of, run.policy, run.way, folder if run.policy_sha256 else None)
-    _warm_up(run.policy, run.way, folder if run.policy_sha256 else None)
     return planned(run.case, load, Budget(run.limit), run.seed)
-
-
-@cache
-def _warm_up(policy: str, way: str, folder: Path | None) -> None:
-    _planner_of(policy, way, folder)(prepared(_WARM_UP)[1], Budget(_FEW_EVALUATIONS), 0)
 
 
 def _planner_of(policy: str, way: str, folder: Path | None) -> Planner:
@@ -159,51 +152,33 @@ def seconds_of(found: Mapping[EncoderRun, Result]) -> dict[Key, dict[str, float 
     for run, result in found.items():
         by_case = values.setdefault((kind_of(run.policy), run.way, run.limit), {})
         by_case.setdefault(run.case, []).append(result["objective_s"])
-    return {key: {case: _mean_or_none(those) for case, those in by_case.items()} for key, by_case in values.items()}
-
-
-def _mean_or_none(values: Iterable[float | None]) -> float | None:
-    those = list(values)
-    fitting = [value for value in those if value is not None]
-    return geometric(fitting) if len(fitting) == len(those) else None
+    return {
+        key: {case: mean_where_all_fit(those) for case, those in by_case.items()} for key, by_case in values.items()
+    }
 
 
 def comparisons(
     found: Mapping[EncoderRun, Result], kinds: Sequence[str], family: Mapping[str, str]
 ) -> dict[str, Mapping[str, Any]]:
     """Ratios of every two kinds: `one_to_other_search@20` over all trainings, `one_to_other_search@20_training_0` of one seed each."""
-    trainings = sorted({run.policy for run in found if run.policy_sha256})
-    numbers = sorted({name.removeprefix(f"{kind_of(name)}-") for name in trainings})
+    numbers = sorted({run.policy.removeprefix(f"{kind_of(run.policy)}-") for run in found if run.policy_sha256})
     summary: dict[str, Mapping[str, Any]] = {}
-    for one, other in [*combinations(kinds, 2), *((kind, PRIOR) for kind in kinds)]:
-        for way in _WAYS:
-            for limit in LIMITS:
-                _note(summary, f"{one}_to_{other}_{way}@{limit}", seconds_of(found), (one, other, way, limit), family)
-                for number in numbers:
-                    same = {
-                        run: result for run, result in found.items()
-                        if run.policy in (f"{one}-{number}", f"{other}-{number}", PRIOR)
-                    }  # fmt: skip
-                    name = f"{one}_to_{other}_{way}@{limit}_training_{number}"
-                    _note(summary, name, seconds_of(same), (one, other, way, limit), family)
+    for ending, seconds in (
+        ("", seconds_of(found)),
+        *((f"_training_{number}", seconds_of(_of_training(found, number))) for number in numbers),
+    ):
+        for one, other in [*combinations(kinds, 2), *((kind, PRIOR) for kind in kinds)]:
+            for way, limit in product(_WAYS, LIMITS):
+                ratios = ratios_by_case(seconds.get((one, way, limit), {}), seconds.get((other, way, limit), {}))
+                mean = mean_over_families(ratios, family)
+                if mean is not None:
+                    summary[f"{one}_to_{other}_{way}@{limit}{ending}"] = mean._asdict()
     return summary
 
 
-def _note(
-    summary: dict[str, Mapping[str, Any]],
-    name: str,
-    seconds: Mapping[Key, Mapping[str, float | None]],
-    which: tuple[str, str, str, int],
-    family: Mapping[str, str],
-) -> None:
-    one, other, way, limit = which
-    mine, theirs = seconds.get((one, way, limit), {}), seconds.get((other, way, limit), {})
-    ratios = {
-        case: a / b for case, a in mine.items() if a is not None and (b := theirs.get(case)) is not None
-    }  # fmt: skip
-    mean: Mean | None = mean_over_families(ratios, family)
-    if mean is not None:
-        summary[name] = mean._asdict()
+def _of_training(found: Mapping[EncoderRun, Result], number: str) -> dict[EncoderRun, Result]:
+    """The runs of policies with this number, and those of methods without training."""
+    return {run: result for run, result in found.items() if not run.policy_sha256 or run.policy.endswith(f"-{number}")}
 
 
 def _row(

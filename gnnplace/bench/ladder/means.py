@@ -31,6 +31,26 @@ def geometric(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
+def mean_where_all_fit(values: Sequence[float | None]) -> float | None:
+    """Geometric mean of seconds; None where one of the placements does not fit.
+
+    >>> mean_where_all_fit([1.0, 4.0]), mean_where_all_fit([1.0, None])
+    (2.0, None)
+    """
+    fitting = [value for value in values if value is not None]
+    return geometric(fitting) if len(fitting) == len(values) else None
+
+
+def ratios_by_case(mine: Mapping[str, float | None], theirs: Mapping[str, float | None]) -> dict[str, float]:
+    """Ratios of seconds on the cases in which both fit.
+
+    >>> ratios_by_case({"a": 1.0, "b": 3.0, "c": None}, {"a": 2.0, "c": 1.0})
+    {'a': 0.5}
+    """
+    pairs = {case: (mine[case], theirs[case]) for case in mine if case in theirs}
+    return {case: a / b for case, (a, b) in pairs.items() if a is not None and b is not None}
+
+
 def mean_over_families(ratios: Mapping[str, float], family: Mapping[str, str]) -> Mean | None:
     """The mean of ratios by case over cases, each of which counts once; None without cases.
 

@@ -47,12 +47,12 @@ SEALED = CaseSet({case.name: case for case in SEALED_CASES}, sealed_graph, famil
 
 def run_result(run: LadderRun, policy: Path) -> dict[str, Any]:
     """Seconds of the placement on the whole graph, None where none fits; planners run on one thread."""
-    _warm_up(run.method, policy)
     return planned(run.case, partial(planner_of, run.method, policy), LIMITS[run.limit].budget, run.seed)
 
 
-def planned(case: str, load: Callable[[], Planner], budget: Budget, seed: int) -> dict[str, Any]:
+def planned(case: str, load: partial[Planner], budget: Budget, seed: int) -> dict[str, Any]:
     """What a planner finds on a case: seconds on the whole graph, None where nothing fits, evaluations and wall seconds."""
+    _warm_up(load.func, *load.args)
     setup, problem = prepared(case)
     done = run_planner(setup, problem, load, budget, seed)
     return {
@@ -64,9 +64,9 @@ def planned(case: str, load: Callable[[], Planner], budget: Budget, seed: int) -
 
 
 @cache
-def _warm_up(method: str, policy: Path) -> None:
-    """Runs the method on a small case of development, once per process, so that everything is compiled."""
-    planner_of(method, policy)(prepared(_WARM_UP)[1], Budget(_FEW_EVALUATIONS), 0)
+def _warm_up(load: Callable[..., Planner], *arguments: Any) -> None:
+    """Runs the planner on a small case of development, once per process, so that everything is compiled."""
+    load(*arguments)(prepared(_WARM_UP)[1], Budget(_FEW_EVALUATIONS), 0)
 
 
 @lru_cache(maxsize=3)

@@ -9,7 +9,7 @@ from typing import Any
 from gnnplace.bench.generalization.rows import sha256_of
 from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
-from gnnplace.bench.ladder.means import Mean, geometric, mean_over_families
+from gnnplace.bench.ladder.means import Mean, mean_over_families, mean_where_all_fit, ratios_by_case
 from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM
 from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result
 from gnnplace.errors import GnnplaceError
@@ -96,12 +96,9 @@ def seconds_of(found: Mapping[LadderRun, Result]) -> Seconds:
     seeds: dict[tuple[str, str], dict[str, list[float | None]]] = {}
     for run, result in found.items():
         seeds.setdefault((run.method, run.limit), {}).setdefault(run.case, []).append(result["objective_s"])
-    return {key: {case: _mean_or_none(values) for case, values in by_case.items()} for key, by_case in seeds.items()}
-
-
-def _mean_or_none(values: Sequence[float | None]) -> float | None:
-    fitting = [value for value in values if value is not None]
-    return geometric(fitting) if len(fitting) == len(values) else None
+    return {
+        key: {case: mean_where_all_fit(values) for case, values in by_case.items()} for key, by_case in seeds.items()
+    }
 
 
 def comparisons(
@@ -116,7 +113,7 @@ def comparisons(
     for limit in limits:
         hard = _hard_cases(seconds, best, limit)
         for name, one, other in _PAIRS:
-            ratios = _ratios(seconds, (one, limit), (other, limit))
+            ratios = ratios_by_case(seconds.get((one, limit), {}), seconds.get((other, limit), {}))
             summary[f"{name}@{limit}"] = _as_json(mean_over_families(ratios, family))
             if other == PRIOR:
                 among = {case: ratio for case, ratio in ratios.items() if case in hard}
@@ -129,12 +126,6 @@ def comparisons(
 def _hard_cases(seconds: Seconds, best: Mapping[str, float], limit: str) -> set[str]:
     by_prior = seconds.get((PRIOR, limit), {})
     return {case for case, value in by_prior.items() if value is not None and value > _HARD * best[case]}
-
-
-def _ratios(seconds: Seconds, one: tuple[str, str], other: tuple[str, str]) -> dict[str, float]:
-    mine, theirs = seconds.get(one, {}), seconds.get(other, {})
-    pairs = {case: (mine[case], theirs[case]) for case in mine if case in theirs}
-    return {case: a / b for case, (a, b) in pairs.items() if a is not None and b is not None}
 
 
 def _as_json(mean: Mean | None) -> dict[str, Any] | None:
