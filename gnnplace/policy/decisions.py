@@ -39,10 +39,13 @@ DECISION_CONTEXT = _ContextColumns(*range(len(_ContextColumns._fields)))
 DECISION_INPUTS = len(DECISION) + len(PAIR)
 """Number of features of a unit on a device: of the partial schedule, then of the complete one."""
 SCHEDULE_DECISION = frozenset(
-    {"end_gap", "ends_first", "ends_first_3", "ends_first_12", "wait", "ready_gap", "latest_there", "path", "path_growth", "idle"}
+    {
+        "end_gap", "ends_first", "ends_first_3", "ends_first_12", "wait", "ready_gap", "latest_there", "path", "path_growth", "idle",
+        "load_before",
+    }
 )  # fmt: skip
-SCHEDULE_DECISION_CONTEXT = frozenset({"gap", "slack", "delay"})
-"""Features that name times of a schedule; the others follow from the decisions before, the graph and the devices alone."""
+SCHEDULE_DECISION_CONTEXT = frozenset({"urgency", "gap", "slack", "delay"})
+"""Features that name times of a schedule, or shares of its makespan; the others follow from the decisions before, the graph and the devices alone."""
 
 
 class DecisionParts(NamedTuple):

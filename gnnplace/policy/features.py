@@ -30,9 +30,9 @@ STATIC_EDGE_FEATURES = ("bytes", "transfer_to_compute")
 DYNAMIC_EDGE_FEATURES = ("is_cut", "wait")
 EDGE_FEATURES = STATIC_EDGE_FEATURES + DYNAMIC_EDGE_FEATURES
 DEVICE_FEATURES = ("slowdown", "memory", "bandwidth", "latency", "dispatch_overhead")
-SCHEDULE_NODE_FEATURES = frozenset({"start", "end", "slack"})
+SCHEDULE_NODE_FEATURES = frozenset({"start", "end", "slack", "device_load"})
 SCHEDULE_EDGE_FEATURES = frozenset({"wait"})
-"""Node and edge features that name times of a schedule; without them a placement follows from the graph and the devices alone."""
+"""Node and edge features that name times of a schedule, or shares of its makespan; without them a placement follows from the graph and the devices alone."""
 
 
 def seen_columns(names: Sequence[str], of_schedules: Collection[str], sees_schedules: bool) -> Float32Array:

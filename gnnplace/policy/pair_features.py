@@ -25,9 +25,9 @@ _RawColumns = namedtuple("_RawColumns", "time_s input_s output_s ready_s path_s 
 PAIR = _PairColumns(*range(len(_PairColumns._fields)))
 CONTEXT = _ContextColumns(*range(len(_ContextColumns._fields)))
 _RAW = _RawColumns(*range(len(_RawColumns._fields)))
-SCHEDULE_PAIR = frozenset({"ready_change", "path_change", "path", "slack_kept"})
+SCHEDULE_PAIR = frozenset({"ready_change", "path_change", "path", "load", "load_after", "slack_kept"})
 SCHEDULE_CONTEXT = frozenset({"slack", "objective"})
-"""Features that name times of the schedule; the others follow from the placement alone."""
+"""Features that name times of the schedule, or shares of its makespan; the others follow from the placement alone."""
 
 
 def pair_features(
