@@ -20,7 +20,7 @@ from models_zoo.networks.catalog import FAMILIES
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
 from models_zoo.networks.shipped import manifest
 
-SMALL = ProblemRanges(min_units=20, max_units=60, growth=30, max_zoo_ops=160, constructions=10)
+SMALL = ProblemRanges(min_units=20, max_units=60, growth=30, max_zoo_ops=160)
 TEST_FAMILIES = {name for name, family in FAMILIES.items() if family.split == "test"}
 
 
@@ -63,7 +63,7 @@ def test_no_test_family_is_ever_drawn() -> None:
 def test_starts_are_legal_and_fit_and_longer_searches_beat_shorter_ones() -> None:
     source = SampledProblems(0, SMALL)
     kinds, better = set(), 0
-    for number in range(18):
+    for number in range(12):
         drawn = source(number)
         problem = drawn.problem
         check_legal(problem.graph, problem.topology, Placement(drawn.start))
@@ -74,7 +74,7 @@ def test_starts_are_legal_and_fit_and_longer_searches_beat_shorter_ones() -> Non
         kinds.add((problem.grouped, problem.topology.num_devices))
         better += anneal_plan(problem, Budget(3000), 0).objective_s < 0.99 * drawn.start_s
     assert {grouped for grouped, _ in kinds} == {False, True}
-    assert better >= 15
+    assert better >= 10
 
 
 def test_a_number_without_a_fitting_draw_is_an_error() -> None:
@@ -114,6 +114,7 @@ def test_problems_grow_to_their_full_size() -> None:
     assert ranges.unit_limit(0) == pytest.approx(20)
     assert ranges.unit_limit(50) == pytest.approx(100)
     assert ranges.unit_limit(100) == ranges.unit_limit(10**6) == pytest.approx(500)
-    source = SampledProblems(0, replace(SMALL, zoo_share=0.0, growth=100, max_units=200))
+    any_problem = replace(SMALL, constructions=0, least_headroom=0.0)  # takes the first draw that fits
+    source = SampledProblems(0, replace(any_problem, zoo_share=0.0, growth=100, max_units=200))
     assert max(source(number).problem.num_units for number in range(6)) <= 24
     assert max(source(number).problem.num_units for number in range(100, 112)) > 60

@@ -37,7 +37,7 @@ print([row["planner"] for row in gnnplace.compare("model.onnx", "k40x2", ["singl
 ppo = SearchPpoConfig(num_updates=1, update_epochs=1)
 training = DataParallelConfig(num_processes=1, searches=2, evaluations=(10, 20), ppo=ppo)
 problems = ProblemRanges(
-    min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
+    min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=0, headroom_evaluations=(5, 50), max_draws=3
 )
 settings = gnnplace.TrainSettings(training, problems, PolicyConfig(hidden=8, rounds=1, type_width=2))
 print(gnnplace.train("run", settings)["updates"])

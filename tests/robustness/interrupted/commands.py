@@ -31,7 +31,7 @@ from gnnplace.training.search_ppo import SearchPpoConfig
 ppo = SearchPpoConfig(num_updates=12, update_epochs=1)
 training = DataParallelConfig(num_processes=2, searches=2, evaluations=(10, 20), ppo=ppo, save_every=2)
 problems = ProblemRanges(
-    min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
+    min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=0, headroom_evaluations=(5, 50), max_draws=3
 )
 gnnplace.train("run", gnnplace.TrainSettings(training, problems, PolicyConfig(hidden=8, rounds=1, type_width=2)))
 """
