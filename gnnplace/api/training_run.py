@@ -7,12 +7,12 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -56,8 +56,8 @@ class StartPolicy:
 class TrainSettings:
     """Everything that determines the weights of a run.
 
-    >>> TrainSettings.of(num_updates=10, num_processes=1, seed=0, ablation="final-reward").ablation
-    'final-reward'
+    >>> TrainSettings.of(num_updates=10, num_processes=1, seed=0, ablations=["final-reward"]).ablations
+    ('final-reward',)
     """
 
     training: DataParallelConfig = DataParallelConfig()
@@ -78,7 +78,7 @@ class TrainSettings:
         num_updates: int,
         num_processes: int,
         seed: int,
-        ablation: Ablation | None = None,
+        ablations: Collection[Ablation] = (),
         measured: MeasuredModel | None = None,
         is_trained: bool = False,
     ) -> TrainSettings:
@@ -88,7 +88,7 @@ class TrainSettings:
         trained policy (`is_trained`), which also learns in smaller steps from more problems each.
         """
         amount = cls.training if measured is None else EXECUTING
-        ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
+        ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward="final-reward" in ablations)
         growth = max(1, num_updates * num_processes * amount.problems_per_process // 4)
         lesson_growth = growth * amount.lesson_steps * amount.lesson_problems
         if is_trained and measured is None:
@@ -99,9 +99,9 @@ class TrainSettings:
         lessons = dataclasses.replace(cls.lessons, growth=lesson_growth)
         policy = dataclasses.replace(
             cls.policy,
-            device_features=ablation != "no-device-features",
-            message_passing=ablation != "no-message-passing",
-            schedule_features=ablation != "no-schedule-features",
+            device_features="no-device-features" not in ablations,
+            message_passing="no-message-passing" not in ablations,
+            schedule_features="no-schedule-features" not in ablations,
         )
         if measured is not None:
             policy = dataclasses.replace(policy, decision_width=0, budget_features=False)
@@ -110,15 +110,16 @@ class TrainSettings:
         )
 
     @property
-    def ablation(self) -> Ablation | None:
-        """The part of the method that the run leaves out."""
-        if self.training.ppo.final_reward:
-            return "final-reward"
-        if not self.policy.device_features:
-            return "no-device-features"
-        if not self.policy.schedule_features:
-            return "no-schedule-features"
-        return None if self.policy.message_passing else "no-message-passing"
+    def ablations(self) -> tuple[Ablation, ...]:
+        """The parts of the method that the run leaves out."""
+        policy = self.policy
+        is_left_out: dict[Ablation, bool] = {
+            "no-device-features": not policy.device_features,
+            "no-message-passing": not policy.message_passing,
+            "no-schedule-features": not policy.schedule_features,
+            "final-reward": self.training.ppo.final_reward,
+        }
+        return tuple(name for name, left_out in is_left_out.items() if left_out)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     processes: int | None = None,
     seed: int | None = None,
     policy: str | Path | None = None,
-    ablation: Ablation | None = None,
+    ablation: str | Sequence[str] = (),
     resume: bool = False,
     minutes: float | None = None,
     ray: str | None = None,
@@ -182,7 +183,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         processes: number of processes; None: one per core of this machine or of the cluster.
         seed: None: 0.
         policy: trained policy to start from, a file or `shipped`; None: fresh weights.
-        ablation: part of the method to leave out.
+        ablation: part of the method to leave out (a name of `Ablation`), or several.
         resume: resume the run in `out`; other arguments must equal those that it began with.
         minutes: time after which the run stops.
         ray: address of a Ray cluster, whose hosts run the processes. When one is lost, the run resumes from the last checkpoint.
@@ -204,7 +205,8 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         MeasurementFailed: the model does not run, or other work keeps a device busy.
         ProcessLost: another process has ended early, on a cluster three times between two checkpoints; the run can be resumed.
     """
-    if settings is not None and (resume or any(value is not None for value in (updates, processes, seed, ablation))):
+    ablations = _known(ablation)
+    if settings is not None and (resume or ablations or any(value is not None for value in (updates, processes, seed))):
         raise GnnplaceError("settings determine updates, processes, seed and ablation; leave these and resume out")
     for name, count in {"updates": updates, "processes": processes}.items():
         if count is not None and count < 1:
@@ -216,11 +218,11 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}
         if measure is not None:
             given |= {"measure": str(measure), "devices": devices}
-        _refuse_changes({**given, "ablation": ablation}, settings)
+        _refuse_changes({**given, "ablation": ", ".join(ablations) or None}, settings)
     else:
-        if start is not None and ablation is not None:
+        if start is not None and ablations:
             raise GnnplaceError(
-                f"ablation {ablation!r} changes the network, which policy {start.name!r} has; leave one out"
+                f"ablation {', '.join(ablations)!r} changes the network, which policy {start.name!r} has; leave one out"
             )
         if settings is None:
             measured = None if measure is None or devices is None else MeasuredModel(str(measure), devices)
@@ -228,7 +230,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
                 1 if measured else processes or (len(allowed_cores()) if hosts is None else hosts.num_cores())
             )
             count = updates or (UPDATES if measured else _UPDATES)
-            settings = TrainSettings.of(count, num_processes, seed or 0, ablation, measured, start is not None)
+            settings = TrainSettings.of(count, num_processes, seed or 0, ablations, measured, start is not None)
     end_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
     control = RunControl(
         lambda: should_stop() or time.monotonic() >= end_s, process_group if hosts is None else hosts.process_group()
@@ -254,6 +256,15 @@ def train(  # noqa: PLR0913 each option of a run is an argument
                 on_warning(f"{str(lost).rpartition(';')[0]}; the run continues by itself from update {saved}")
 
 
+def _known(given: str | Sequence[str]) -> tuple[Ablation, ...]:
+    names = (given,) if isinstance(given, str) else given
+    known: tuple[Ablation, ...] = get_args(Ablation)
+    for name in names:
+        if name not in known:
+            raise GnnplaceError(f"ablation is {name!r}; expected {', '.join(known)}, or several of them")
+    return tuple(name for name in known if name in names)
+
+
 def _check_measured(measure: str | Path | None, devices: str | None, processes: int | None, ray: str | None) -> None:
     if (measure is None) != (devices is None):
         raise GnnplaceError(
@@ -267,7 +278,7 @@ def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> Non
     training = settings.training
     stored = {
         "updates": training.ppo.num_updates, "processes": training.num_processes, "seed": training.seed,
-        "policy": settings.start and settings.start.name, "ablation": settings.ablation,
+        "policy": settings.start and settings.start.name, "ablation": ", ".join(settings.ablations) or None,
         "measure": settings.measured and settings.measured.model, "devices": settings.measured and settings.measured.devices,
     }  # fmt: skip
     for name, value in given.items():
@@ -362,7 +373,7 @@ def _card(files: RunFiles, settings: TrainSettings, state: RunState) -> dict[str
     amount = f"--processes {training.num_processes}"
     if measured is not None:
         data, amount = dataclasses.asdict(measured), f"--measure {measured.model} --devices {measured.devices}"
-    without = f" --ablation {settings.ablation}" if settings.ablation else ""
+    without = "".join(f" --ablation {name}" for name in settings.ablations)
     return {
         "data": data,
         "command": f"gnnplace train --out {files.policy.name} --updates {training.ppo.num_updates} "

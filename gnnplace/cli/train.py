@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -34,7 +34,10 @@ def train(
         str | None, typer.Option(metavar="shipped|FILE", help="a trained policy to start from: shipped, or its file")
     ] = None,
     ablation: Annotated[
-        Ablation | None, typer.Option(help="part to leave out, to measure its effect; none if not given")
+        list[str] | None,
+        typer.Option(
+            metavar="|".join(get_args(Ablation)), help="part to leave out, to measure its effect; may be repeated"
+        ),
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.0, help="minutes after which training stops; --resume continues it")
@@ -61,7 +64,7 @@ def train(
     ending = "ending after this update; Ctrl-C again ends at once, with the state that was saved last"
     with stop_requests(on_first=lambda: note(ending)) as interrupted, _progress() as show:
         card = run(
-            out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
+            out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation or (), resume=resume,
             minutes=minutes, ray=ray, measure=measure, devices=devices, force=force,
             on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
         )  # fmt: skip

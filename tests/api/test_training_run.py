@@ -153,9 +153,21 @@ def test_a_run_from_a_trained_policy_takes_smaller_steps_over_problems_of_full_s
 
 @pytest.mark.parametrize("ablation", get_args(Ablation))
 def test_an_ablation_leaves_out_one_part_and_its_card_names_it(tmp_path: Path, ablation: Ablation) -> None:
-    whole, without = TrainSettings.of(10, 1, 0), TrainSettings.of(10, 1, 0, ablation=ablation)
-    assert (whole.ablation, without.ablation) == (None, ablation)
+    whole, without = TrainSettings.of(10, 1, 0), TrainSettings.of(10, 1, 0, [ablation])
+    assert (whole.ablations, without.ablations) == ((), (ablation,))
     changed = replace(without, policy=whole.policy, training=replace(without.training, ppo=whole.training.ppo))
     assert changed == whole
     card = train(tmp_path / "run", without, minutes=0.0)
     assert card["command"].endswith(f" --seed 0 --ablation {ablation}")
+
+
+def test_a_run_may_leave_out_several_parts(tmp_path: Path) -> None:
+    parts: list[Ablation] = ["no-schedule-features", "no-message-passing"]
+    card = train(tmp_path, updates=10, processes=1, ablation=parts, minutes=0.0)
+    assert card["command"].endswith(" --ablation no-message-passing --ablation no-schedule-features")
+    assert stored_settings(tmp_path) == TrainSettings.of(10, 1, 0, parts)
+    train(tmp_path, ablation=parts, resume=True, minutes=0.0)
+    with pytest.raises(GnnplaceError, match="but the run began with no-message-passing, no-schedule-features"):
+        train(tmp_path, ablation="no-message-passing", resume=True)
+    with pytest.raises(GnnplaceError, match="ablation is 'all'; expected no-device-features, no-message-passing"):
+        train(tmp_path / "new", ablation="all")

@@ -65,7 +65,7 @@ def test_an_interrupted_run_saves_and_prints_how_to_resume(tmp_path: Path) -> No
         (["--measure", "absent.onnx", "--devices", "cpu:0", "--processes", "2"], "leave processes and ray out"),
         (
             ["--ablation", "all"],
-            "'all' is not one of 'no-device-features', 'no-message-passing', 'no-schedule-features', 'final-reward'",
+            "ablation is 'all'; expected no-device-features, no-message-passing, no-schedule-features, final-reward, or several",
         ),
         (
             ["--ablation", "final-reward", "--policy", "p.safetensors"],
