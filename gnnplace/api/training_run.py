@@ -157,7 +157,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     processes: int | None = None,
     seed: int | None = None,
     policy: str | Path | None = None,
-    ablation: str | Sequence[str] = (),
+    ablation: str | Sequence[str] | None = None,
     resume: bool = False,
     minutes: float | None = None,
     ray: str | None = None,
@@ -206,6 +206,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         ProcessLost: another process has ended early, on a cluster three times between two checkpoints; the run can be resumed.
     """
     ablations = _known(ablation)
+    left_out = ", ".join(ablations) or None
     if settings is not None and (resume or ablations or any(value is not None for value in (updates, processes, seed))):
         raise GnnplaceError("settings determine updates, processes, seed and ablation; leave these and resume out")
     for name, count in {"updates": updates, "processes": processes}.items():
@@ -218,11 +219,11 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}
         if measure is not None:
             given |= {"measure": str(measure), "devices": devices}
-        _refuse_changes({**given, "ablation": ", ".join(ablations) or None}, settings)
+        _refuse_changes({**given, "ablation": left_out}, settings)
     else:
         if start is not None and ablations:
             raise GnnplaceError(
-                f"ablation {', '.join(ablations)!r} changes the network, which policy {start.name!r} has; leave one out"
+                f"ablation {left_out!r} changes the network, which policy {start.name!r} has; leave one out"
             )
         if settings is None:
             measured = None if measure is None or devices is None else MeasuredModel(str(measure), devices)
@@ -256,8 +257,8 @@ def train(  # noqa: PLR0913 each option of a run is an argument
                 on_warning(f"{str(lost).rpartition(';')[0]}; the run continues by itself from update {saved}")
 
 
-def _known(given: str | Sequence[str]) -> tuple[Ablation, ...]:
-    names = (given,) if isinstance(given, str) else given
+def _known(given: str | Sequence[str] | None) -> tuple[Ablation, ...]:
+    names = (given,) if isinstance(given, str) else given or ()
     known: tuple[Ablation, ...] = get_args(Ablation)
     for name in names:
         if name not in known:

@@ -36,7 +36,8 @@ def train(
     ablation: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="|".join(get_args(Ablation)), help="part to leave out, to measure its effect; may be repeated"
+            metavar="PART",
+            help=f"part to leave out, to measure its effect: {', '.join(get_args(Ablation))}; may be repeated",
         ),
     ] = None,
     minutes: Annotated[
@@ -64,7 +65,7 @@ def train(
     ending = "ending after this update; Ctrl-C again ends at once, with the state that was saved last"
     with stop_requests(on_first=lambda: note(ending)) as interrupted, _progress() as show:
         card = run(
-            out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation or (), resume=resume,
+            out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
             minutes=minutes, ray=ray, measure=measure, devices=devices, force=force,
             on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
         )  # fmt: skip
