@@ -49,7 +49,7 @@ class ProblemRanges:
     """Maximum standard deviation of the logarithm of an op type's cost factor on a kind of device; the minimum is 0."""
     max_pairs: int = 900
     """Maximum units times devices, which determines the cost of a training search; larger problems are drawn again."""
-    constructions: int = 10
+    constructions: int = 40
     """Number of constructed placements, of which the best is the start; with 0 it is HEFT's, or one device where that does not fit."""
     least_headroom: float = 0.01
     """Minimum advantage of a longer over a shorter walk from the start, in the logarithm of the seconds, each the best of two.
