@@ -73,8 +73,9 @@ def coarsen(
 
     A group has the name, type, dtype and stage of its heaviest op. FLOPs, accessed bytes and resident bytes are sums;
     accessed bytes include inner tensors, as the ops still run one by one. Seconds are sums for every device or kind that
-    all members state. A shared weight of a single group becomes resident there. Workspace is the peak of inner tensors
-    and workspaces when the members run in topological order. Inner tensors vanish; each other tensor keeps one row.
+    all members state. A shared weight of a single group becomes resident there. Workspace is what the group
+    needs beside its inputs and outputs, at its peak when the members run in topological order. Inner tensors vanish; each
+    other tensor keeps one row.
 
     >>> from gnnplace.graph.op_graph import Op, Tensor
     >>> chain = OpGraph.build("chain", [Op("a"), Op("b"), Op("c")], [Tensor("a", 9, ("b",)), Tensor("b", 1, ("c",))])
@@ -241,7 +242,7 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
         flops=frozen(_sums(graph.flops, group, count), np.float64),
         bytes_accessed=frozen(_sums(graph.bytes_accessed, group, count), np.float64),
         memory_bytes=frozen(memory, np.int64),
-        workspace_bytes=frozen(_inner_peak(graph, group, count), np.int64),
+        workspace_bytes=frozen(_workspaces(graph, group, count), np.int64),
         tensor_producer=frozen(group[graph.tensor_producer[tensors]], np.int64),
         tensor_bytes=frozen(graph.tensor_bytes[tensors], np.int64),
         consumer_offsets=frozen(offsets, np.int64),
@@ -290,18 +291,26 @@ def _outer_tensors(graph: OpGraph, group: IntArray, count: int) -> tuple[IntArra
     return kept, np.searchsorted(pairs // count, np.arange(len(kept) + 1)), pairs % count
 
 
-def _inner_peak(graph: OpGraph, group: IntArray, count: int) -> IntArray:
-    """`[G]` peak bytes of inner tensors and workspace when the members run in topological order."""
+def _workspaces(graph: OpGraph, group: IntArray, count: int) -> IntArray:
+    """`[G]` bytes that a group needs beside its inputs and its outputs, at the peak of its members in topological order.
+
+    An output takes room from the member that produces it on, an inner tensor until the last member that reads it.
+    """
     order = np.lexsort((np.argsort(graph.topological_order), group))
     place = np.argsort(order)  # position when the groups run one after the other
     home = group[graph.tensor_producer]
-    last = np.full(graph.num_tensors, -1, dtype=np.int64)
-    np.maximum.at(last, graph.consumer_tensor, place[graph.consumers])
-    leaves = np.zeros(graph.num_tensors, dtype=np.bool_)
-    np.logical_or.at(leaves, graph.consumer_tensor, group[graph.consumers] != home[graph.consumer_tensor])
-    inner = ~leaves & (last >= 0)
+    begin, end = place[graph.tensor_producer], np.full(graph.num_tensors, -1, dtype=np.int64)
+    np.maximum.at(end, graph.consumer_tensor, place[graph.consumers])
+    is_output = end < 0
+    np.logical_or.at(is_output, graph.consumer_tensor, group[graph.consumers] != home[graph.consumer_tensor])
+    first = np.searchsorted(group[order], np.arange(count + 1))
+    end[is_output] = first[home[is_output] + 1] - 1
     change = np.zeros(graph.num_ops + 1, dtype=np.int64)
-    np.add.at(change, place[graph.tensor_producer[inner]], graph.tensor_bytes[inner])
-    np.subtract.at(change, last[inner] + 1, graph.tensor_bytes[inner])
+    np.add.at(change, begin, graph.tensor_bytes)
+    np.subtract.at(change, end + 1, graph.tensor_bytes)
     level = np.cumsum(change[:-1]) + graph.workspace_bytes[order]
-    return np.maximum.reduceat(level, np.searchsorted(group[order], np.arange(count))) if count else level
+    if not count:
+        return level
+    outputs = np.zeros(count, dtype=np.int64)
+    np.add.at(outputs, home[is_output], graph.tensor_bytes[is_output])
+    return np.maximum(np.maximum.reduceat(level, first[:-1]) - outputs, 0)

@@ -58,6 +58,31 @@ def test_the_costs_of_a_group_are_those_of_its_members() -> None:
     assert sorted(rows) == [(1, [1]), (2, [1]), (3, [])]
 
 
+def test_an_output_takes_room_only_from_the_member_on_that_produces_it() -> None:
+    ops = [Op("a"), Op("b"), Op("c"), Op("d")]
+    tensors = [Tensor("a", 10, ("b",)), Tensor("b", 9, ("c",)), Tensor("c", 7, ("d",))]
+    coarse = coarsen(OpGraph.build("chain", ops, tensors), max_groups=2).graph
+    assert coarse.workspace_bytes.tolist() == [19 - 7, 0]  # the peak is at b, before the output is there
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_need_as_much_as_their_members_at_most_one_after_the_other(seed: int) -> None:
+    graph = random_graph(np.random.default_rng(seed), 30)
+    coarsening = coarsen(graph, max_groups=6)
+    for group in range(coarsening.graph.num_ops):
+        members = [op for op in graph.topological_order.tolist() if coarsening.group_of_op[op] == group]
+        made = [tensor for tensor in range(graph.num_tensors) if graph.tensor_producer[tensor] in members]
+        readers = {tensor: set(graph.consumers_of(tensor).tolist()) for tensor in made}
+        outputs = [tensor for tensor in made if not readers[tensor] or readers[tensor] - set(members)]
+        most = 0
+        for number, op in enumerate(members):
+            there = [tensor for tensor in made if graph.tensor_producer[tensor] in members[: number + 1]]
+            live = [tensor for tensor in there if tensor in outputs or readers[tensor] & set(members[number:])]
+            most = max(most, int(graph.tensor_bytes[live].sum() + graph.workspace_bytes[op]))
+        expected = max(0, most - int(graph.tensor_bytes[outputs].sum()))
+        assert coarsening.graph.workspace_bytes[group] == expected
+
+
 def test_a_tensor_with_several_readers_in_one_group_is_sent_there_once() -> None:
     ops = [Op("a"), Op("b"), Op("c"), Op("d")]
     tensors = [Tensor("a", 5, ("b", "c", "d")), Tensor("b", 90, ("d",)), Tensor("c", 80, ("d",))]
