@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
-from gnnplace.evaluation import PairedEvaluator, Problem
+from gnnplace.evaluation import Evaluation, PairedEvaluator, Problem
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import noticed_interrupts
 from gnnplace.local_search import Walk, WalkRequest
@@ -149,11 +149,15 @@ class Search:
 
     def evaluate(self, placement: Placement) -> float:
         """Penalised seconds of one placement; one evaluation."""
+        return self.problem.penalised_s(self.evaluate_in_full(placement))
+
+    def evaluate_in_full(self, placement: Placement) -> Evaluation:
+        """The evaluation of one placement, with its memory."""
         self._claim(1)
-        value = self.problem.penalised_s(self.problem.evaluator.evaluate(placement))
-        self._note(placement.assignment, value, self.evaluations, placement.priorities)
+        evaluation = self.problem.evaluator.evaluate(placement)
+        self._note(placement.assignment, self.problem.penalised_s(evaluation), self.evaluations, placement.priorities)
         self._report()
-        return value
+        return evaluation
 
     def evaluate_batch(self, assignments: IntArray) -> FloatArray:
         """`[B]` penalised seconds of `[B, N]` assignments; infinite for those beyond the budget, which are not evaluated."""

@@ -128,6 +128,21 @@ def test_limits_follow_the_estimated_peaks(monkeypatch: pytest.MonkeyPatch) -> N
     assert limits == [90.0] + [8.0 + 90.0 - 50.0] * 3
 
 
+def test_evaluated_peaks_correct_limits_and_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = chain_of([4, 4], [[1.0, 9.0]] * 2, [0], small=100)
+    limits = list[float]()
+
+    def noted(devices: IntArray, limit_bytes: np.ndarray, *arguments: object) -> IntArray:
+        limits.append(float(limit_bytes[0]))
+        return np.array([0, 1])
+
+    monkeypatch.setattr(capacity_cuts, "anneal", noted)
+    cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
+    found = next(cuts.corrected(np.array([0, 0]), np.array([103, 0]), np.random.default_rng(0)))
+    assert limits == [8.0 + 100.0 - 103.0]
+    assert found.peak_bytes.tolist() == [4 + 95, 4]
+
+
 def test_large_problems_get_fewer_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = chain_of([4, 4], [[1.0, 9.0]] * 2, [0], small=100)
     cuts = CapacityCuts(problem, costs_of(problem, [True, False]))

@@ -1,5 +1,6 @@
 """Packed list schedules: live memory, estimated peaks, and the price of memory by hand."""
 
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,7 @@ from gnnplace.planners.classical import heft, packed
 from gnnplace.planners.classical.constructions import best_start, evaluate_starts
 from gnnplace.planners.classical.estimates import Estimated, estimated_peak_bytes, ranked, scheduled
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import evaluate_packed, live_at_peak, packed_schedules
+from gnnplace.planners.classical.packed import evaluate_packed, live_at_peak, needed_bytes, packed_schedules
 from gnnplace.planners.search import Search, Seen
 from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
@@ -72,7 +73,10 @@ def test_tensors_that_are_live_at_the_peak_of_one_device() -> None:
     ops = [Op("a"), Op("b", workspace_bytes=100), Op("c")]
     tensors = [Tensor("a", 10, ("c",)), Tensor("a", 1, ("b",)), Tensor("b", 5, ("c",)), Tensor("c", 50)]
     problem = on_a_small_device(ops, tensors, [[1.0, 1.0]] * 3, 15)
-    assert live_at_peak(problem, np.array([0, 1, 2])).tolist() == [True, True, True, False]
+    live, peak_op = live_at_peak(problem, np.array([0, 1, 2]))
+    assert (live.tolist(), peak_op) == ([True, True, True, False], 1)
+    assert needed_bytes(problem).tolist() == [11, 5, 0]
+    assert needed_bytes(problem, without_peak_op=True).tolist() == [10, 0, 0]
 
 
 def one_of_two_fits() -> Problem:
@@ -216,6 +220,62 @@ def test_a_choice_leaves_a_share_of_the_memory_free() -> None:
     assert choice.best(seen) is spare
     assert choice.best(seen) is full
     assert choice.best(seen) is None
+
+
+def test_a_choice_takes_what_seems_shorter_than_the_best_even_if_it_needs_more_memory() -> None:
+    choice, full, spare = choices_of_two()
+    assert choice.best(Seen(), best_s=1.5) is full
+    assert choice.best(Seen(), best_s=2.5) is spare
+
+
+def corrections_of_three() -> tuple[Problem, packed._Corrections]:
+    """Three units of 4 bytes beside each other; a small device holds two of them and is the faster one."""
+    ops = [Op("a", memory_bytes=4), Op("b", memory_bytes=4), Op("c", memory_bytes=4)]
+    problem = on_a_small_device(ops, [], [[1.0, 5.0], [1.0, 3.0], [1.0, 4.0]], 10)
+    return problem, packed._Corrections(packed._capacity_cuts(problem), np.random.default_rng(0))
+
+
+def test_what_needs_too_much_memory_is_cut_again() -> None:
+    problem, corrections = corrections_of_three()
+    misfit = np.zeros(3, np.int64)
+    corrections.learn(misfit, problem.evaluator.evaluate(Placement(misfit)))
+    seen = Seen([misfit])
+    found = corrections.best(seen, np.inf)
+    assert found is not None
+    assert problem.evaluator.evaluate(Placement(found)).feasible
+    assert not seen.add(found)
+
+
+def test_what_is_no_shorter_than_a_placement_that_fits_is_not_corrected() -> None:
+    problem, corrections = corrections_of_three()
+    misfit, fits = np.zeros(3, np.int64), np.array([0, 1, 0])
+    for assignment in (misfit, fits):
+        corrections.learn(assignment, problem.evaluator.evaluate(Placement(assignment)))
+    assert corrections.best_s == pytest.approx(problem.evaluator.evaluate(Placement(fits)).makespan_s)
+    assert corrections.best(Seen(), best_s=3.0) is None
+    assert corrections.best(Seen(), best_s=np.inf) is not None
+
+
+def test_corrections_of_a_misfit_are_few() -> None:
+    problem, corrections = corrections_of_three()
+    misfit = np.zeros(3, np.int64)
+    corrections.learn(misfit, problem.evaluator.evaluate(Placement(misfit)))
+    found = [corrections.best(Seen(), np.inf) is not None for _ in range(4)]
+    assert found == [True, True, True, False]
+
+
+def test_the_evaluated_peak_says_how_much_less_a_memory_may_hold() -> None:
+    """Estimates see 8 of 10 bytes; evaluations add 4, so that one unit fits instead of two."""
+    problem, corrections = corrections_of_three()
+    seemed_to_fit = np.array([0, 1, 0])
+    evaluation = problem.evaluator.evaluate(Placement(seemed_to_fit))
+    more = replace(
+        evaluation, peak_memory_bytes=evaluation.peak_memory_bytes + np.array([4, 0]), shortfall_bytes=np.array([2, 0])
+    )
+    corrections.learn(seemed_to_fit, more)
+    found = corrections.best(Seen([seemed_to_fit]), np.inf)
+    assert found is not None
+    assert (found == 0).sum() == 1
 
 
 @pytest.mark.parametrize("fits", [True, False])

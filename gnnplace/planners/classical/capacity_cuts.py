@@ -75,31 +75,35 @@ class CapacityCuts:
         share = min(1.0, max(_LEAST_STEPS_SHARE, seconds / (_STEP_S * run_steps)))
         return islice(self._endless(share, rng), min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2]))
 
+    def corrected(self, devices: IntArray, peak_bytes: IntArray, rng: np.random.Generator) -> Iterator[Estimated]:
+        """Estimated cuts near one `[U]` that needed `peak_bytes` `[D]`, by which their estimates are corrected.
+
+        Each has another exponent.
+        """
+        limit_bytes = self._limit_bytes(devices, self._memory_bytes, peak_bytes)
+        missed_bytes = peak_bytes - by_op(self.problem, devices[self.problem.unit_of_op]).peak_bytes
+        for exponent in rng.permutation(_EXPONENTS).tolist():
+            annealed = Annealed(exponent, _STEPS_PER_UNIT[1] * len(devices), _TEMPERATURES[1], _PRICES[1])
+            found = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
+            cut = by_op(self.problem, found[self.problem.unit_of_op])
+            yield cut._replace(peak_bytes=cut.peak_bytes + missed_bytes)
+
     def _endless(self, steps_share: float, rng: np.random.Generator) -> Iterator[Estimated]:
         """Estimated placements; each run of annealing has a beginning, an exponent and shares of memories of its own."""
-        topology = self.problem.topology
-        memory_bytes: FloatArray = topology.memory_bytes[topology.memory_home].astype(np.float64)
-        # Loads are added and subtracted, so a missing route costs more than all units together, but not an infinite time.
-        latency_s, unit_s = self.costs.latency_s, self.costs.unit_s
-        no_route_s = unit_s[np.isfinite(unit_s)].sum()
-        costs = self.costs._replace(latency_s=np.where(np.isfinite(latency_s), latency_s, no_route_s))
         exponents: list[float] = []
         while True:
             exponents = exponents or rng.permutation(_EXPONENTS).tolist()
             devices, exponent = self._beginning(rng), exponents.pop()
-            filled_bytes = float(rng.choice(_FILLED)) * memory_bytes
+            filled_bytes = float(rng.choice(_FILLED)) * self._memory_bytes
             limit_bytes = filled_bytes
             for number in range(_ROUNDS):
                 kind = min(number, 1)
                 steps = round(steps_share * _STEPS_PER_UNIT[kind] * len(devices))
                 annealed = Annealed(exponent, steps, _TEMPERATURES[kind], _PRICES[kind])
-                devices = anneal(devices, limit_bytes, annealed, costs, rng)
+                devices = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
                 found = by_op(self.problem, devices[self.problem.unit_of_op])
                 yield found
-                needs = loads(devices, costs)
-                needed = needs.held + needs.largest
-                limit_bytes = needed + filled_bytes - found.peak_bytes[topology.memory_home]
-                limit_bytes = np.maximum(limit_bytes, _LEAST_LIMIT * needed)
+                limit_bytes = self._limit_bytes(devices, filled_bytes, found.peak_bytes)
 
     def _beginning(self, rng: np.random.Generator) -> IntArray:
         """Devices `[U]` from which to anneal: those of HEFT, the fastest of each unit, or a single device with room for all."""
@@ -111,6 +115,27 @@ class CapacityCuts:
             factors = rng.uniform(1.0, 1.0 + _UNEVEN, self.costs.unit_s.shape[1])
             return np.asarray(np.argmin(self.costs.unit_s * factors, axis=1))
         return np.full(len(self.costs.unit_s), int(rng.choice(hosts)))
+
+    def _limit_bytes(self, devices: IntArray, filled_bytes: FloatArray, peak_bytes: IntArray) -> FloatArray:
+        """`[D]` what units near these may seem to need, so that their peaks, which were `peak_bytes`, become `filled_bytes`."""
+        needs = loads(devices, self._finite_costs)
+        needed = needs.held + needs.largest
+        missed = filled_bytes - peak_bytes[self.problem.topology.memory_home]
+        return np.asarray(np.maximum(needed + missed, _LEAST_LIMIT * needed))
+
+    @cached_property
+    def _memory_bytes(self) -> FloatArray:
+        """`[D]` the capacity of each device's memory."""
+        topology = self.problem.topology
+        memory_bytes: FloatArray = topology.memory_bytes[topology.memory_home].astype(np.float64)
+        return memory_bytes
+
+    @cached_property
+    def _finite_costs(self) -> Costs:
+        """Loads are added and subtracted, so a missing route costs more than all units together, but not an infinite time."""
+        latency_s, unit_s = self.costs.latency_s, self.costs.unit_s
+        no_route_s = unit_s[np.isfinite(unit_s)].sum()
+        return self.costs._replace(latency_s=np.where(np.isfinite(latency_s), latency_s, no_route_s))
 
     @cached_property
     def _heft(self) -> IntArray:

@@ -2,16 +2,17 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, cycle, islice
 
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Evaluation, Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.graph.units import unit_bytes as bytes_of_units
+from gnnplace.placement import Placement
 from gnnplace.planners.classical.capacity_cuts import CapacityCuts
 from gnnplace.planners.classical.estimates import (
     Estimated,
@@ -43,6 +44,7 @@ _FIRST_FILLED = 0.95  # share of a memory that an estimate may fill before the f
 _AFTER_FIT, _AFTER_MISFIT = 1.03, 0.96  # factors of that share after an evaluation
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
+_TRIES, _CUTS_PER_CORRECTION = 3, 3  # of a placement that does not fit
 _ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated
 _BUILDS_PER_REPAIR = 10  # one repair builds up to a dozen schedules
 _PATIENCE = 10  # rounds without a new placement that end the search
@@ -105,16 +107,24 @@ def evaluate_packed(
     if count <= 0:
         return []
     seen, found = seen or Seen(), list[tuple[IntArray, float]]()
-    choices = deque(_Choice(search.problem, each) for each in _candidates(search, count, rng, others))
-    while choices and len(found) < count and search.remaining:
-        choice = choices.popleft()
-        assignment = choice.best(seen)
+    cuts = _capacity_cuts(search.problem)
+    choices = [_Choice(search.problem, each) for each in _candidates(search, cuts, count, rng, others)]
+    corrections, idle = _Corrections(cuts, rng), 0
+    turns = deque[_Choice | _Corrections](chain.from_iterable((each, corrections) for each in choices))
+    while idle < len(turns) and len(found) < count and search.remaining:
+        turn = turns[0]
+        turns.rotate(-1)
+        assignment = turn.best(seen, corrections.best_s)
         if assignment is None:
+            idle += 1
             continue
-        seconds = float(search.evaluate_batch(assignment[None])[0])
+        idle = 0
+        evaluation = search.evaluate_in_full(Placement(assignment))
+        seconds = search.problem.penalised_s(evaluation)
         found.append((assignment, seconds))
-        choice.filled *= _AFTER_FIT if seconds <= search.problem.worst_case_s else _AFTER_MISFIT
-        choices.append(choice)
+        if isinstance(turn, _Choice):
+            turn.filled *= _AFTER_FIT if seconds <= search.problem.worst_case_s else _AFTER_MISFIT
+        corrections.learn(assignment, evaluation)
     return found
 
 
@@ -127,34 +137,90 @@ class _Choice:
     filled: float = _FIRST_FILLED
     """Share of each memory that an estimate may fill."""
 
-    def best(self, seen: Seen) -> IntArray | None:
-        """The best assignment `[N]` that is not in `seen`, to which it is added; None where there is none."""
-        by_estimate = (each.assignment for each in ranked(self.problem, self.among, self.filled))
-        return next((each for each in by_estimate if seen.add(each)), None)
+    def best(self, seen: Seen, best_s: float = np.inf) -> IntArray | None:
+        """The best assignment `[N]` that is not in `seen`, to which it is added; None where there is none.
+
+        Those that seem shorter than `best_s`, the best that fits, come first, even if they need more memory.
+        """
+        by_estimate = sorted(ranked(self.problem, self.among, self.filled), key=lambda each: each.seconds >= best_s)
+        return next((each.assignment for each in by_estimate if seen.add(each.assignment)), None)
+
+
+@dataclass
+class _Misfit:
+    """A placement that needs too much memory."""
+
+    assignment: IntArray  # [N]
+    seconds: float
+    """Of the objective, without a penalty."""
+    peak_bytes: IntArray  # [D]
+    tries: int = 0
+
+
+@dataclass(eq=False)
+class _Corrections:
+    """Placements that do not fit, cut again: their evaluated peaks say how much less each memory may hold.
+
+    Of those that are shorter than the best one that fits, the shortest comes first, a few times each.
+    """
+
+    cuts: CapacityCuts
+    rng: np.random.Generator
+    misfits: list[_Misfit] = field(default_factory=list)
+    best_s: float = np.inf
+
+    def learn(self, assignment: IntArray, evaluation: Evaluation) -> None:
+        """Takes note of an evaluated assignment `[N]`."""
+        seconds = self.cuts.problem.objective_s(evaluation)
+        if evaluation.feasible:
+            self.best_s = min(self.best_s, seconds)
+        elif evaluation.shortfall_bytes.any() and np.isfinite(seconds):
+            self.misfits.append(_Misfit(assignment, seconds, evaluation.peak_memory_bytes))
+
+    def best(self, seen: Seen, best_s: float) -> IntArray | None:
+        """The best assignment `[N]` near a misfit that is not in `seen`, to which it is added; None where there is none."""
+        problem = self.cuts.problem
+        while True:
+            shorter = [each for each in self.misfits if each.seconds < best_s and each.tries < _TRIES]
+            if not shorter:
+                return None
+            misfit = min(shorter, key=lambda each: each.seconds)
+            misfit.tries += 1
+            devices = problem.unit_devices(misfit.assignment)
+            estimates = list(islice(self.cuts.corrected(devices, misfit.peak_bytes, self.rng), _CUTS_PER_CORRECTION))
+            for each in ranked(problem, estimates):
+                if seen.add(each.assignment):
+                    return each.assignment
+
+
+def _capacity_cuts(problem: Problem) -> CapacityCuts:
+    transient, is_scarce = _Transient(problem), _Prices(problem).is_scarce
+    held_bytes = needed_bytes(problem, without_peak_op=True)
+    return CapacityCuts(problem, move_costs(problem, held_bytes, transient.unit_bytes, is_scarce))
 
 
 def _candidates(
-    search: Search, count: int, rng: np.random.Generator, others: Sequence[ListSchedule]
+    search: Search, cuts: CapacityCuts, count: int, rng: np.random.Generator, others: Sequence[ListSchedule]
 ) -> tuple[list[Estimated], list[Estimated]]:
     """Candidates with two kinds of estimates.
 
     By single ops: the best of the second list, and cuts. By schedules of the problem's ops: packed schedules, `others`, and repairs.
     """
-    problem, prices, transient = search.problem, _Prices(search.problem), _Transient(search.problem)
+    problem = search.problem
     affordable = _OPS_BUILT // max(1, problem.op_time_s.size)
     builds = min(max(affordable, _BUILDS[0], count), _BUILDS[1])
     schedules = islice(packed_schedules(problem, rng), builds)
     built = estimated(
         search, (scheduled(problem, problem.unit_devices(each.assignment)) for each in chain(others, schedules))
     )
-    repair = Repair(problem, move_costs(problem, prices.unit_bytes, transient.unit_bytes, prices.is_scarce))
+    repair = Repair(problem, cuts.costs)
     most = affordable // _BUILDS_PER_REPAIR if affordable >= _LEAST_TO_REPAIR else 0
     first = _in_turn(problem, built)[: min(max(_REPAIRED, 2 * count), most)]
     mended = (repair.repaired(each.schedule, filled) for each, filled in zip(first, cycle(_FILLED)))
     found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
     single_ops = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
-    cuts = CapacityCuts(problem, repair.costs).estimated(count, rng, seconds_to_build(search))
-    return single_ops + list(within_seconds(search, cuts)), found
+    annealed = cuts.estimated(count, rng, seconds_to_build(search))
+    return single_ops + list(within_seconds(search, annealed)), found
 
 
 def _in_turn(problem: Problem, found: Sequence[Estimated]) -> list[Estimated]:
@@ -263,13 +329,22 @@ class _Prices:
         return delay[order], np.cumsum(self.unit_bytes[order])
 
 
-def needed_bytes(problem: Problem) -> FloatArray:
-    """`[U]` weights, shared ones in equal parts, and the outputs that are live when one device would need most memory."""
-    return bytes_of_units(problem.graph, problem.unit_of_op, live_at_peak(problem, rank_order(problem)))
+def needed_bytes(problem: Problem, without_peak_op: bool = False) -> FloatArray:
+    """`[U]` weights, shared ones in equal parts, and the outputs that are live when one device would need most memory.
+
+    `without_peak_op` leaves out what the op that runs then reads and writes, which counts as its need while it runs.
+    """
+    order = rank_order(problem)
+    live, peak_op = live_at_peak(problem, order)
+    if without_peak_op and peak_op is not None:
+        graph = problem.graph
+        live &= graph.tensor_producer != peak_op
+        live[graph.consumer_tensor[graph.consumers == peak_op]] = False
+    return bytes_of_units(problem.graph, problem.unit_of_op, live)
 
 
-def live_at_peak(problem: Problem, order: IntArray) -> BoolArray:
-    """`[T]` true for tensors that are live when one device, which runs all ops in `order` `[N]`, needs most memory."""
+def live_at_peak(problem: Problem, order: IntArray) -> tuple[BoolArray, int | None]:
+    """When one device, which runs all ops in `order` `[N]`, needs most memory: which tensors are live `[T]`, and the op that runs."""
     graph = problem.graph
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[order] = np.arange(graph.num_ops)
@@ -281,4 +356,5 @@ def live_at_peak(problem: Problem, order: IntArray) -> BoolArray:
     np.subtract.at(change, end + 1, graph.tensor_bytes)
     used = np.cumsum(change)[: graph.num_ops] + graph.workspace_bytes[order]
     peak = int(used.argmax()) if len(used) else 0
-    return np.asarray((begin <= peak) & (end >= peak))
+    live: BoolArray = np.asarray((begin <= peak) & (end >= peak))
+    return live, int(order[peak]) if len(order) else None
