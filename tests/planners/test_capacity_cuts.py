@@ -169,3 +169,19 @@ def test_few_seconds_allow_fewer_steps(seconds: float, steps: list[int], monkeyp
     cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
     list(islice(cuts.estimated(1, np.random.default_rng(0), seconds), 4))
     assert taken == [steps[0], steps[1], steps[1], steps[1]]
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(np.inf, 160), (2e-4, 80), (0.0, 8)])
+def test_few_seconds_allow_fewer_steps_of_a_correction(
+    seconds: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, taken = chain_of([4, 4], [[1.0, 9.0]] * 2, [0], small=100), list[int]()
+
+    def noted(devices: IntArray, limit_bytes: np.ndarray, settings: Annealed, *arguments: object) -> IntArray:
+        taken.append(settings.steps)
+        return devices
+
+    monkeypatch.setattr(capacity_cuts, "anneal", noted)
+    cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
+    next(cuts.corrected(np.array([0, 0]), np.array([103, 0]), np.random.default_rng(0), seconds))
+    assert taken == [steps]

@@ -232,7 +232,8 @@ def corrections_of_three() -> tuple[Problem, packed._Corrections]:
     """Three units of 4 bytes beside each other; a small device holds two of them and is the faster one."""
     ops = [Op("a", memory_bytes=4), Op("b", memory_bytes=4), Op("c", memory_bytes=4)]
     problem = on_a_small_device(ops, [], [[1.0, 5.0], [1.0, 3.0], [1.0, 4.0]], 10)
-    return problem, packed._Corrections(packed._capacity_cuts(problem), np.random.default_rng(0))
+    search = Search(problem, Budget(), "test", 0)
+    return problem, packed._Corrections(search, packed._capacity_cuts(problem), np.random.default_rng(0))
 
 
 def test_what_needs_too_much_memory_is_cut_again() -> None:

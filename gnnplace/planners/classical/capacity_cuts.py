@@ -72,18 +72,22 @@ class CapacityCuts:
         units, ops = self.problem.num_units, self.problem.over_ops[0].graph.num_ops
         run_steps = max(1, units) * (_STEPS_PER_UNIT[0] + (_ROUNDS - 1) * _STEPS_PER_UNIT[1])
         affordable = max(_ROUNDS, min(_ROUNDS * _MOST_STEPS // run_steps, _MOST_OPS // max(1, ops)))
-        share = min(1.0, max(_LEAST_STEPS_SHARE, seconds / (_STEP_S * run_steps)))
+        share = _share_within(seconds, run_steps)
         return islice(self._endless(share, rng), min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2]))
 
-    def corrected(self, devices: IntArray, peak_bytes: IntArray, rng: np.random.Generator) -> Iterator[Estimated]:
+    def corrected(
+        self, devices: IntArray, peak_bytes: IntArray, rng: np.random.Generator, seconds: float = np.inf
+    ) -> Iterator[Estimated]:
         """Estimated cuts near one `[U]` that needed `peak_bytes` `[D]`, by which their estimates are corrected.
 
-        Each has another exponent.
+        Each has another exponent, and is annealed for at most about `seconds`.
         """
         limit_bytes = self._limit_bytes(devices, self._memory_bytes, peak_bytes)
         missed_bytes = peak_bytes - by_op(self.problem, devices[self.problem.unit_of_op]).peak_bytes
+        all_steps = _STEPS_PER_UNIT[1] * max(1, len(devices))
+        steps = round(_share_within(seconds, all_steps) * all_steps)
         for exponent in rng.permutation(_EXPONENTS).tolist():
-            annealed = Annealed(exponent, _STEPS_PER_UNIT[1] * len(devices), _TEMPERATURES[1], _PRICES[1])
+            annealed = Annealed(exponent, steps, _TEMPERATURES[1], _PRICES[1])
             found = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
             cut = by_op(self.problem, found[self.problem.unit_of_op])
             yield cut._replace(peak_bytes=cut.peak_bytes + missed_bytes)
@@ -141,6 +145,11 @@ class CapacityCuts:
     def _heft(self) -> IntArray:
         """`[U]` devices of HEFT, which ignores memory."""
         return self.problem.unit_devices(list_schedule(self.problem, ScheduleOptions(memory_share=None)).assignment)
+
+
+def _share_within(seconds: float, steps: int) -> float:
+    """Share of these steps that takes at most `seconds`, by an estimate; a few are always made."""
+    return min(1.0, max(_LEAST_STEPS_SHARE, seconds / (_STEP_S * steps)))
 
 
 @njit(cache=True, nogil=True)

@@ -24,7 +24,7 @@ _PAIRS_BUILT = 500_000  # single ops times devices of the list schedules of one 
 _SURE_SHARE = 0.25  # of the starts, for HEFT and single devices
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
-_PACKED_STARTS_SHARE = 0.6  # of many starts, where memory is tight
+_PACKED_STARTS_SHARE = 0.6  # of many starts, where memory is tight and evaluations are cheap
 
 
 def starts_within(budget: Budget, most: int = 100) -> int:
@@ -82,7 +82,7 @@ def evaluate_starts(
 
     Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
     which model the occupancy of channels, segments, and single devices. HEFT and all single devices are among the starts where that
-    takes at most a quarter of them. Where memory is tight, packed schedules come first.
+    takes at most a quarter of them. Where memory is tight, packed schedules come first, and only they if evaluations are limited.
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])
@@ -90,16 +90,16 @@ def evaluate_starts(
     is_tight = missing_bytes(search.problem, heft) > 0
     packable = list(within_seconds(search, others)) if is_tight else []
     candidates = within_seconds(search, _constructions(search.problem, heft, packable or others, count, rng))
-    num_packed = max(1, int(_PACKED_STARTS_SHARE * count)) if is_tight else 0
     sure = [heft.assignment, *search.problem.single_device_assignments]
     are_few, seen = len(sure) <= _SURE_SHARE * count, Seen()
     if search.budget.evaluations is None:  # an evaluation is cheaper than an estimate by single ops
         first = _evaluated(search, seen.fresh(sure) if are_few else [])
+        num_packed = max(1, int(_PACKED_STARTS_SHARE * count)) if is_tight else 0
         packed = evaluate_packed(search, num_packed, rng, seen, packable)
         others_found = (_evaluated(search, [each]) for each in candidates if seen.add(each))
         return _sorted([*first, *packed, *chain.from_iterable(others_found)], is_tight)
     chosen = best_estimated(search, candidates)
-    packed = evaluate_packed(search, num_packed, rng, seen, packable)
+    packed = evaluate_packed(search, max(1, count) if is_tight else 0, rng, seen, packable)
     if are_few and not is_tight:
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
     left = islice((each for each in chosen if seen.add(each)), max(1, count) - len(packed))

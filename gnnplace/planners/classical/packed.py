@@ -44,7 +44,8 @@ _FIRST_FILLED = 0.95  # share of a memory that an estimate may fill before the f
 _AFTER_FIT, _AFTER_MISFIT = 1.03, 0.96  # factors of that share after an evaluation
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
-_TRIES, _CUTS_PER_CORRECTION = 3, 3  # of a placement that does not fit
+_TRIES, _CUTS_PER_TRY = 3, 3  # of a placement that does not fit
+_MOST_CORRECTIONS = 20  # of all of them
 _ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated
 _BUILDS_PER_REPAIR = 10  # one repair builds up to a dozen schedules
 _PATIENCE = 10  # rounds without a new placement that end the search
@@ -109,12 +110,12 @@ def evaluate_packed(
     seen, found = seen or Seen(), list[tuple[IntArray, float]]()
     cuts = _capacity_cuts(search.problem)
     choices = [_Choice(search.problem, each) for each in _candidates(search, cuts, count, rng, others)]
-    corrections, idle = _Corrections(cuts, rng), 0
+    corrections, idle = _Corrections(search, cuts, rng), 0
     turns = deque[_Choice | _Corrections](chain.from_iterable((each, corrections) for each in choices))
     while idle < len(turns) and len(found) < count and search.remaining:
         turn = turns[0]
         turns.rotate(-1)
-        assignment = turn.best(seen, corrections.best_s)
+        assignment = turn.best(seen, corrections.best_s if corrections.has_left else np.inf)
         if assignment is None:
             idle += 1
             continue
@@ -140,7 +141,7 @@ class _Choice:
     def best(self, seen: Seen, best_s: float = np.inf) -> IntArray | None:
         """The best assignment `[N]` that is not in `seen`, to which it is added; None where there is none.
 
-        Those that seem shorter than `best_s`, the best that fits, come first, even if they need more memory.
+        Those that seem shorter than `best_s`, the best that fits, come first, even if they need more memory: they can be corrected.
         """
         by_estimate = sorted(ranked(self.problem, self.among, self.filled), key=lambda each: each.seconds >= best_s)
         return next((each.assignment for each in by_estimate if seen.add(each.assignment)), None)
@@ -164,14 +165,22 @@ class _Corrections:
     Of those that are shorter than the best one that fits, the shortest comes first, a few times each.
     """
 
+    search: Search
     cuts: CapacityCuts
     rng: np.random.Generator
     misfits: list[_Misfit] = field(default_factory=list)
     best_s: float = np.inf
+    used_s: float = 0.0
+    corrections: int = 0
+
+    @property
+    def has_left(self) -> bool:
+        """Whether more placements may be corrected; all of them together may take `seconds_to_build`."""
+        return self.corrections < _MOST_CORRECTIONS and self.used_s <= seconds_to_build(self.search)
 
     def learn(self, assignment: IntArray, evaluation: Evaluation) -> None:
         """Takes note of an evaluated assignment `[N]`."""
-        seconds = self.cuts.problem.objective_s(evaluation)
+        seconds = self.search.problem.objective_s(evaluation)
         if evaluation.feasible:
             self.best_s = min(self.best_s, seconds)
         elif evaluation.shortfall_bytes.any() and np.isfinite(seconds):
@@ -179,18 +188,25 @@ class _Corrections:
 
     def best(self, seen: Seen, best_s: float) -> IntArray | None:
         """The best assignment `[N]` near a misfit that is not in `seen`, to which it is added; None where there is none."""
-        problem = self.cuts.problem
-        while True:
+        while self.has_left:
             shorter = [each for each in self.misfits if each.seconds < best_s and each.tries < _TRIES]
             if not shorter:
-                return None
-            misfit = min(shorter, key=lambda each: each.seconds)
+                break
+            misfit, begin_s = min(shorter, key=lambda each: each.seconds), self.search.wall_s
             misfit.tries += 1
-            devices = problem.unit_devices(misfit.assignment)
-            estimates = list(islice(self.cuts.corrected(devices, misfit.peak_bytes, self.rng), _CUTS_PER_CORRECTION))
-            for each in ranked(problem, estimates):
-                if seen.add(each.assignment):
-                    return each.assignment
+            self.corrections += 1
+            cut = next((each.assignment for each in self._cut_again(misfit) if seen.add(each.assignment)), None)
+            self.used_s += self.search.wall_s - begin_s
+            if cut is not None:
+                return cut
+        return None
+
+    def _cut_again(self, misfit: _Misfit) -> list[Estimated]:
+        """Cuts near a misfit, the best ones first."""
+        problem, seconds = self.search.problem, seconds_to_build(self.search)
+        devices = problem.unit_devices(misfit.assignment)
+        cuts = self.cuts.corrected(devices, misfit.peak_bytes, self.rng, seconds / _CUTS_PER_TRY)
+        return ranked(problem, list(islice(within_seconds(self.search, cuts), _CUTS_PER_TRY)))
 
 
 def _capacity_cuts(problem: Problem) -> CapacityCuts:
