@@ -101,7 +101,8 @@ def evaluate_packed(
     The result has each assignment `[N]` with its penalised seconds. Candidates have two estimates, by list schedules of the
     problem's ops and of the single ops in them, which choose in turn: the shortest makespan whose peaks fill at most a share of each
     memory. Estimates of peaks are not exact, so the share grows after a placement that fits, and shrinks after one that does
-    not. On the five development cases with limited memory (four seeds, without cuts), the best of 6, 12 and 24 took 1.56, 1.52 and
+    not. What does not fit but would be the shortest is cut again, by what its evaluation needed. On the five development cases
+    with limited memory (four seeds, without cuts), the best of 6, 12 and 24 took 1.56, 1.52 and
     1.49 times the best known seconds, and 1.65, 1.64 and 1.52 times with three fixed shares.
     """
     count = min(count, search.remaining)
