@@ -2,7 +2,6 @@
 
 import signal
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.estimates import scheduled
 from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn import builds
-from gnnplace.planners.gnn.builds import policy_schedules, sample_budget
+from gnnplace.planners.gnn.builds import PolicyBuilder, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import (
     DecisionTables,
@@ -180,39 +179,45 @@ def test_samples_fill_different_shares_of_scarce_memories() -> None:
 
 def test_the_policy_builds_a_greedy_schedule_and_samples() -> None:
     problem = random_layers(2)
-    built = list(islice(policy_schedules(problem, NETWORK, 6, np.random.default_rng(0)), 6))
-    again = list(islice(policy_schedules(problem, NETWORK, 6, np.random.default_rng(1)), 6))
+    built = list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).schedules(6))
+    again = list(PolicyBuilder(problem, NETWORK, np.random.default_rng(1)).schedules(6))
     assert (built[0].assignment == again[0].assignment).all()
     assert any((one.assignment != other.assignment).any() for one, other in zip(built[1:], again[1:], strict=True))
     assert [sample_budget(count) for count in (0, 1, 12, 500)] == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_the_policy_builds_its_shortest_schedules_again_and_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    references: list[Reference] = []
+def test_the_policy_builds_a_placement_again_and_knows_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_layers(2)
+    assignment = plan_annealing(problem, Budget(200), 0).placement.assignment
+    decided: list[tuple[Reference, Choice, Any]] = []
 
-    def noted(tables: DecisionTables, reference: Reference, *others: Any) -> Any:
-        references.append(reference)
-        return decide(tables, reference, *others)
+    def noted(tables: DecisionTables, reference: Reference, parts: Any, choice: Choice, *others: Any) -> Any:
+        found = decide(tables, reference, parts, choice, *others)
+        decided.append((reference, choice, found))
+        return found
 
     monkeypatch.setattr(builds, "decide", noted)
-    problem = random_layers(2)
-    found = list(policy_schedules(problem, NETWORK, 12, np.random.default_rng(0)))
-    built, known = found[:12], references[12:]
-    assert len(found) == len(references) == 12 + 8 * 2
-    ends_s = sorted({float(schedule.end_s.max()) for schedule in built})
-    assert [float(reference.span_s[0]) for reference in known[::2]] == ends_s[:8]
-    for reference in known:
-        schedule = next(each for each in built if (problem.unit_devices(each.assignment) == reference.devices).all())
+    revised = list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).revisions(assignment))
+    (_, _, kept), *again = decided
+    assert (kept.assignment == assignment).all()
+    assert [choice.temperature for _, choice, _ in again] == [1.0, 2.0]
+    for row, (reference, _, found) in zip(revised, again, strict=True):
+        assert (row == found.assignment).all()
         assert reference.free.all()
+        assert (reference.devices == problem.unit_devices(assignment)).all()
+        assert reference.span_s[0] == kept.end_s.max()
         assert reference.slack.min() == pytest.approx(0.0, abs=1e-12)
         assert reference.load.max() <= 1.0
-        assert (reference.tail_s <= reference.span_s[0] - schedule.end_s + 1e-12).all()
+        assert (reference.tail_s <= reference.span_s[0] - kept.end_s + 1e-12).all()
 
 
 def test_fewer_schedules_are_built_and_none_again_where_problems_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_layers(2)
-    monkeypatch.setattr(builds, "_MOST_PAIRS", 5 * problem.action_mask.size)
-    assert len(list(policy_schedules(problem, NETWORK, 12, np.random.default_rng(0)))) == 5
+    monkeypatch.setattr(builds, "_MOST_PAIRS", 8 * problem.action_mask.size)
+    builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
+    built = [schedule.assignment for schedule in builder.schedules(5)]
+    assert (len(built), len(list(builder.revisions(built[0]))), list(builder.revisions(built[0]))) == (5, 2, [])
+    assert len(list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).schedules(12))) == 8
 
 
 def test_other_schedules_are_starts_where_their_estimates_are_good() -> None:
@@ -257,5 +262,5 @@ def test_an_interrupt_waits_until_a_schedule_of_the_policy_is_complete(monkeypat
 
     monkeypatch.setattr(builds, "decide", decide_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        next(builds.policy_schedules(random_layers(2), NETWORK, 1, np.random.default_rng(0)))
+        next(PolicyBuilder(random_layers(2), NETWORK, np.random.default_rng(0)).schedules(1))
     assert complete == [True]

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from gnnplace.api import set_up
+from gnnplace.arrays import IntArray
 from gnnplace.devices.topology import Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import estimates
@@ -83,3 +84,28 @@ def test_where_only_seconds_count_heft_and_single_devices_are_evaluated_and_noth
     assert {row.tobytes() for row in problem.single_device_assignments} <= rows
     assert (np.diff(starts.seconds) >= 0.0).all()
     assert search.best_s == starts.seconds[0]
+
+
+def test_the_best_are_revised_and_their_revisions_as_well() -> None:
+    problem = random_layers(2)
+    devices = problem.topology.num_devices
+    asked: list[list[int]] = []
+
+    def to_the_fastest(assignment: IntArray) -> list[IntArray]:
+        """Moves the first unit that is elsewhere to the fastest device, and gives the assignment itself, too."""
+        asked.append(assignment.tolist())
+        units = problem.unit_devices(assignment)
+        elsewhere = np.flatnonzero(units != fastest)
+        units[elsewhere[:1]] = fastest
+        return [assignment, units[problem.unit_of_op]]
+
+    rows = np.tile(np.arange(problem.num_units) % devices, (3, 1))[:, problem.unit_of_op]
+    fastest = int(problem.unit_time_s.sum(axis=0).argmin())
+    search = Search(problem, Budget(1), "test", 0)
+    found = [row.tolist() for row in best_estimated(search, rows, [to_the_fastest])]
+    plain = [row.tolist() for row in best_estimated(search, rows)]
+    assert len(plain) == 1
+    assert len(found) == 1 + len(asked) == 1 + estimates._ROUNDS
+    assert asked[0] == plain[0]
+    assert len({tuple(row) for row in asked}) == len(asked)
+    assert search.evaluations == 0

@@ -14,14 +14,15 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.classical.constructions import evaluate_starts
+from gnnplace.planners.classical.constructions import Starts, evaluate_starts
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.gnn import compiled_revisit, planner
 from gnnplace.planners.gnn.compiled_loop import Loop, loop_of
 from gnnplace.planners.gnn.moves import Candidates, Moves, placement_hash, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, _temperature_s, _warmth, fine_tune, revisit
-from gnnplace.planners.gnn.stretch import rebuild, stretch_tables
+from gnnplace.planners.gnn.stretch import Rebuilds, rebuild, stretch_tables
 from gnnplace.planners.metropolis import SearchClock
 from gnnplace.planners.search import Search, ShareUsed
 from gnnplace.planners.solution import Budget
@@ -185,6 +186,47 @@ def test_a_rebuilt_placement_keeps_to_the_old_one_outside_of_the_stretch() -> No
     )
     assert strongly > 0.85
     assert weakly < 0.6
+
+
+def test_rebuilds_differ_from_a_placement_more_or_less_and_keep_units_together() -> None:
+    problem = random_layers(3, num_ops=60)
+    old = list_schedule(problem).assignment
+    rebuilt = list(Rebuilds(problem, np.random.default_rng(1)).revisions(old))
+    again = list(Rebuilds(problem, np.random.default_rng(1)).revisions(old))
+    assert np.array(rebuilt).tolist() == np.array(again).tolist()
+    changed = [float(np.mean(row != old)) for row in rebuilt]
+    assert min(changed) < 0.5 * max(changed) < 0.4, changed
+    for row in rebuilt:
+        assert (problem.unit_devices(row)[problem.unit_of_op] == row).all()
+
+
+@pytest.mark.parametrize(("policy", "kinds"), [("shipped", 2), ("prior", 1), ("uniform", 1)])
+def test_starts_are_revised_where_evaluations_are_few_and_only_there(
+    policy: str, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+
+    def noted(*arguments: Any) -> Starts:
+        asked.append(len(arguments[-1]))
+        return evaluate_starts(*arguments)
+
+    monkeypatch.setattr(planner, "evaluate_starts", noted)
+    config = GnnConfig(policy=policy, revised_evaluations=50)
+    for budget in (Budget(50), Budget(51), Budget(None, seconds=0.3)):
+        plan(random_layers(2), budget, 0, config)
+    assert asked == [kinds, 0, 0]
+
+
+def test_revised_starts_are_better_on_average() -> None:
+    ratios = []
+    for seed in range(6):
+        problem = random_layers(seed, num_ops=60)
+        revised, plain = (
+            plan(problem, Budget(1), 0, GnnConfig(policy="prior", revised_evaluations=most)).objective_s
+            for most in (1, 0)
+        )
+        ratios.append(revised / plain)
+    assert np.log(ratios).mean() < -0.01
 
 
 def test_a_critical_op_is_likelier_to_move_than_one_with_slack_and_a_draw_lowers_its_odds() -> None:

@@ -1,12 +1,12 @@
 """Advantages of groups, and steps over lessons."""
 
-from itertools import combinations, islice
+from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
 
-from gnnplace.planners.gnn.builds import policy_schedules
+from gnnplace.planners.gnn.builds import PolicyBuilder
 from gnnplace.planners.gnn.teaching import TeachingConfig, lessons_of
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
 from gnnplace.training.lessons import DecisionLesson, contributions, group_advantages, lesson_update
@@ -39,7 +39,7 @@ def test_advantages_have_mean_zero_and_shrink_where_samples_hardly_differ() -> N
 def mean_seconds(network: PolicyNetwork, count: int = 40) -> float:
     """Of schedules that the policy draws for a problem that it does not learn from."""
     problem = random_layers(99)
-    drawn = islice(policy_schedules(problem, network, count, np.random.default_rng(0)), count)
+    drawn = PolicyBuilder(problem, network, np.random.default_rng(0)).schedules(count)
     assignments = np.array([schedule.assignment for schedule in drawn])
     return float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(assignments)).mean())
 

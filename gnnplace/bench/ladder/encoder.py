@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, islice, product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from gnnplace.bench.ladder.running import DEVELOPMENT, planned
 from gnnplace.bench.records.cases import record_of
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
-from gnnplace.planners.gnn.builds import policy_schedules
+from gnnplace.planners.gnn.builds import PolicyBuilder
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Planner, Solution
 from gnnplace.policy.checkpoint import named_policy
@@ -132,7 +132,7 @@ def plan_alone(problem: Problem, budget: Budget, seed: int, policy: Path | str =
         raise GnnplaceError(f"the policy {str(policy)!r} builds no schedules, or the number of evaluations is missing")
     rng = np.random.default_rng(seed)
     with Search(problem, budget, "policy alone", seed) as search, one_thread():
-        built = islice(policy_schedules(problem, network, budget.evaluations, rng), budget.evaluations)
+        built = PolicyBuilder(problem, network, rng).schedules(budget.evaluations)
         search.evaluate_batch(np.array([schedule.assignment for schedule in built]))
     return search.solution()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.estimates import best_estimated, missing_bytes, within_seconds
+from gnnplace.planners.classical.estimates import Revise, best_estimated, missing_bytes, within_seconds
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
@@ -76,13 +76,18 @@ def best_start(search: Search) -> Start:
 
 
 def evaluate_starts(
-    search: Search, count: int, rng: np.random.Generator, others: Iterable[ListSchedule] = ()
+    search: Search,
+    count: int,
+    rng: np.random.Generator,
+    others: Iterable[ListSchedule] = (),
+    revisers: Sequence[Revise] = (),
 ) -> Starts:
-    """Evaluates at most `count` constructions, at least one, in the order of `best_estimated`.
+    """Evaluates at most `count` constructions, at least one, in the order of `best_estimated`, and what `revisers` make of the best.
 
     Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
     which model the occupancy of channels, segments, and single devices. HEFT and all single devices are among the starts where that
     takes at most a quarter of them. Where memory is tight, packed schedules come first, and only they if evaluations are limited.
+    Where only seconds are limited, nothing is estimated or revised.
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])
@@ -98,8 +103,8 @@ def evaluate_starts(
         packed = evaluate_packed(search, num_packed, rng, seen, packable)
         others_found = (_evaluated(search, [each]) for each in candidates if seen.add(each))
         return _sorted([*first, *packed, *chain.from_iterable(others_found)], is_tight)
-    chosen = best_estimated(search, candidates)
-    packed = evaluate_packed(search, max(1, count) if is_tight else 0, rng, seen, packable)
+    chosen = best_estimated(search, candidates, () if is_tight else revisers)
+    packed = evaluate_packed(search, max(1, count) if is_tight else 0, rng, seen, packable, revisers)
     if are_few and not is_tight:
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
     left = islice((each for each in chosen if seen.add(each)), max(1, count) - len(packed))

@@ -1,7 +1,7 @@
 """Estimates of placements and of list schedules, which choose what is worth an evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -15,8 +15,11 @@ from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOpti
 from gnnplace.planners.search import Search, Seen
 
 BuiltT = TypeVar("BuiltT")
+Revise = Callable[[IntArray], Iterable[IntArray]]
+"""Gives assignments that could improve the given one."""
 
 _SECONDS_SHARE = 0.05  # of the budget's seconds, for building placements of one kind
+_ROUNDS, _REVISED = 8, 4  # of revisions, and placements that are revised in each
 _OPS_ESTIMATED = 300_000  # ops of all placements that are estimated together; an op takes one to two microseconds
 
 
@@ -30,17 +33,24 @@ class Estimated(NamedTuple):
     peak_bytes: IntArray  # [D]
 
 
-def best_estimated(search: Search, candidates: Iterable[IntArray]) -> Iterator[IntArray]:
-    """The distinct assignments `[N]` among the candidates: by missing memory, then by seconds.
+def best_estimated(
+    search: Search, candidates: Iterable[IntArray], revisers: Sequence[Revise] = ()
+) -> Iterator[IntArray]:
+    """The distinct assignments `[N]` among the candidates and their revisions: by missing memory, then by seconds.
 
     Estimates are those of `estimated_by_op`. On 49 development cases without limits of memory, the best of 80 constructions by
     list schedules of single ops in which transfers wait took 9 % more than the best known seconds, by those of the schedules that
     made them 28 %, and by list schedules of op groups 17 %; the best of all 80 took 7 % more.
 
+    The best are revised, then the best of all that are new, and so on, a few times.
+
     On large graphs only the first candidates are estimated; the others follow in their order.
     """
-    fresh = distinct(candidates)
-    return chain((each.assignment for each in ranked(search.problem, estimated_by_op(search, fresh))), fresh)
+    seen = Seen()
+    fresh = (each for each in candidates if seen.add(each))
+    found = estimated_by_op(search, fresh)
+    add_revisions(search, found, revisers, seen)
+    return chain((each.assignment for each in ranked(search.problem, found)), fresh)
 
 
 def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Estimated]:
@@ -65,6 +75,21 @@ def by_op(problem: Problem, assignment: IntArray) -> Estimated:
     return Estimated(assignment, waiting, seconds, estimated_peak_bytes(single, free))
 
 
+def add_revisions(search: Search, found: list[Estimated], revisers: Sequence[Revise], seen: Seen) -> None:
+    """Adds what `revisers` make of the best of `found`, and of the best of these, with estimates `by_op`.
+
+    Revisions in `seen` are left out, others are added to it. It takes at most `seconds_to_build`, and no round more.
+    """
+    revised, until_s = Seen(), search.wall_s + seconds_to_build(search)
+    for _ in range(_ROUNDS if revisers else 0):
+        best = (each.assignment for each in ranked(search.problem, found))
+        chosen = list(islice((each for each in best if revised.add(each)), _REVISED))
+        made = chain.from_iterable(revise(each) for each in chosen for revise in revisers)
+        found += estimated_by_op(search, (each for each in made if seen.add(each)))
+        if search.wall_s > until_s:
+            return
+
+
 def within_seconds(search: Search, building: Iterable[BuiltT]) -> Iterator[BuiltT]:
     """What is built, at least one, until `seconds_to_build` are over."""
     until_s = search.wall_s + seconds_to_build(search)
@@ -77,12 +102,6 @@ def within_seconds(search: Search, building: Iterable[BuiltT]) -> Iterator[Built
 def seconds_to_build(search: Search) -> float:
     """Seconds in which to build placements of one kind; infinite where the budget does not limit seconds."""
     return np.inf if search.budget.seconds is None else _SECONDS_SHARE * search.budget.seconds
-
-
-def distinct(candidates: Iterable[IntArray]) -> Iterator[IntArray]:
-    """The assignments `[N]`, each once."""
-    seen = Seen()
-    return (each for each in candidates if seen.add(each))
 
 
 def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:

@@ -16,6 +16,8 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical.capacity_cuts import CapacityCuts
 from gnnplace.planners.classical.estimates import (
     Estimated,
+    Revise,
+    add_revisions,
     estimated,
     estimated_by_op,
     ranked,
@@ -93,10 +95,11 @@ def evaluate_packed(
     rng: np.random.Generator,
     seen: Seen | None = None,
     others: Sequence[ListSchedule] = (),
+    revisers: Sequence[Revise] = (),
 ) -> list[tuple[IntArray, float]]:
     """Evaluates `count` distinct packed schedules or repairs; those in `seen` are left out, others are added to it.
 
-    `others` are further schedules, which are candidates and are repaired as well.
+    `others` are further schedules, which are candidates and are repaired as well. `revisers` revise the best candidates.
 
     The result has each assignment `[N]` with its penalised seconds. Candidates have two estimates, by list schedules of the
     problem's ops and of the single ops in them, which choose in turn: the shortest makespan whose peaks fill at most a share of each
@@ -110,7 +113,7 @@ def evaluate_packed(
         return []
     seen, found = seen or Seen(), list[tuple[IntArray, float]]()
     cuts = _capacity_cuts(search.problem)
-    choices = [_Choice(search.problem, each) for each in _candidates(search, cuts, count, rng, others)]
+    choices = [_Choice(search.problem, each) for each in _candidates(search, cuts, count, rng, others, revisers)]
     corrections, idle = _Corrections(search, cuts, rng), 0
     turns = deque[_Choice | _Corrections](chain.from_iterable((each, corrections) for each in choices))
     while idle < len(turns) and len(found) < count and search.remaining:
@@ -217,11 +220,16 @@ def _capacity_cuts(problem: Problem) -> CapacityCuts:
 
 
 def _candidates(
-    search: Search, cuts: CapacityCuts, count: int, rng: np.random.Generator, others: Sequence[ListSchedule]
+    search: Search,
+    cuts: CapacityCuts,
+    count: int,
+    rng: np.random.Generator,
+    others: Sequence[ListSchedule],
+    revisers: Sequence[Revise],
 ) -> tuple[list[Estimated], list[Estimated]]:
     """Candidates with two kinds of estimates.
 
-    By single ops: the best of the second list, and cuts. By schedules of the problem's ops: packed schedules, `others`, and repairs.
+    By single ops: the best of the second list, cuts, and revisions of the best of both. By schedules of the problem's ops: packed schedules, `others`, and repairs.
     """
     problem = search.problem
     affordable = _OPS_BUILT // max(1, problem.op_time_s.size)
@@ -237,7 +245,9 @@ def _candidates(
     found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
     single_ops = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
     annealed = cuts.estimated(count, rng, seconds_to_build(search))
-    return single_ops + list(within_seconds(search, annealed)), found
+    single_ops += within_seconds(search, annealed)
+    add_revisions(search, single_ops, revisers, Seen(each.assignment for each in single_ops))
+    return single_ops, found
 
 
 def _in_turn(problem: Problem, found: Sequence[Estimated]) -> list[Estimated]:

@@ -1,5 +1,8 @@
 """Proposals that rebuild a stretch of a placement by list scheduling, compiled."""
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +14,9 @@ from gnnplace.graph.orders import upward_rank
 from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, held_shares
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, schedule_ops
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
+
+_REBUILT = 6  # placements from each that is revised
+_LEAST_WINDOW, _PULL = 2, 1.5  # of a stretch, see `rebuild`
 
 
 class StretchTables(NamedTuple):
@@ -49,6 +55,25 @@ def stretch_tables(problem: Problem) -> StretchTables:
         memory_shares=np.array([share for share, _ in held_shares(problem)]),
         nothing_remains_s=np.zeros_like(problem.op_time_s),
     )
+
+
+@dataclass(eq=False)
+class Rebuilds:
+    """Placements that are rebuilt by list scheduling in a random stretch, as candidates for a start."""
+
+    problem: Problem
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self._tables = stretch_tables(self.problem)
+
+    def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
+        """Assignments `[N]` that differ from `assignment` in a stretch of random length, up to all ops."""
+        num_ops = len(assignment)
+        for log_window in self.rng.uniform(
+            math.log(_LEAST_WINDOW), math.log(max(_LEAST_WINDOW, num_ops // 2)), _REBUILT
+        ):
+            yield rebuild(self._tables, assignment, int(math.exp(log_window)), _PULL, self.rng)
 
 
 @njit(cache=True, nogil=True)
