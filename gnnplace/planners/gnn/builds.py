@@ -57,7 +57,7 @@ class PolicyBuilder:
 
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
         """Assignments `[N]` in which the policy has decided all units of `assignment` again, at rising temperatures."""
-        if self._left < len(_TEMPERATURES):
+        if self._left <= len(_TEMPERATURES):
             return
         parts, reference = self._referenced(self._kept(assignment))
         for number, temperature in enumerate(_TEMPERATURES):
@@ -74,8 +74,7 @@ class PolicyBuilder:
         """The estimated schedule of an assignment `[N]`."""
         reference = no_reference(self._tables)
         reference.devices[:], reference.free[:] = self.problem.unit_devices(assignment), False
-        choice = Choice(0.0, 0.0, NO_TEACHER)
-        return decide(self._tables, reference, self._unplaced, choice, self._untraced, self.rng)
+        return self._decide(self._unplaced, reference, Choice(0.0, 0.0, NO_TEACHER), 0)
 
     def _referenced(self, decided: Decided) -> tuple[DecisionParts, Reference]:
         """A schedule as a reference in which all units are free, and the policy for it."""

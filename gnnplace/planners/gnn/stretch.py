@@ -11,6 +11,7 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
+from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, held_shares
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, schedule_ops
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
@@ -69,11 +70,11 @@ class Rebuilds:
 
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
         """Assignments `[N]` that differ from `assignment` in a stretch of random length, up to all ops."""
-        num_ops = len(assignment)
-        for log_window in self.rng.uniform(
-            math.log(_LEAST_WINDOW), math.log(max(_LEAST_WINDOW, num_ops // 2)), _REBUILT
-        ):
-            yield rebuild(self._tables, assignment, int(math.exp(log_window)), _PULL, self.rng)
+        widest = max(_LEAST_WINDOW, len(assignment) // 2)
+        for log_window in self.rng.uniform(math.log(_LEAST_WINDOW), math.log(widest), _REBUILT):
+            with deferred_interrupts():
+                rebuilt = rebuild(self._tables, assignment, int(math.exp(log_window)), _PULL, self.rng)
+            yield rebuilt
 
 
 @njit(cache=True, nogil=True)
