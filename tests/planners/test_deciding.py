@@ -211,6 +211,13 @@ def test_the_policy_builds_a_placement_again_and_knows_its_schedule(monkeypatch:
         assert (reference.tail_s <= reference.span_s[0] - kept.end_s + 1e-12).all()
 
 
+def test_a_placement_that_cannot_run_is_not_built_again() -> None:
+    problem = problem_of(OpGraph.build("one", [Op("a")]), full_mesh(2), np.array([[1.0, np.inf]]))
+    builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
+    assert [row.tolist() for row in builder.revisions(np.array([0]))] == [[0], [0]]
+    assert list(builder.revisions(np.array([1]))) == []
+
+
 def test_fewer_schedules_are_built_and_none_again_where_problems_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_layers(2)
     monkeypatch.setattr(builds, "_MOST_PAIRS", 8 * problem.action_mask.size)

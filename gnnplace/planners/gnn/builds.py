@@ -56,10 +56,16 @@ class PolicyBuilder:
             yield _schedule(self._decide(parts, reference, Choice(float(number > 0), budget, NO_TEACHER), number))
 
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
-        """Assignments `[N]` in which the policy has decided all units of `assignment` again, at rising temperatures."""
+        """Assignments `[N]` in which the policy has decided all units of `assignment` again, at rising temperatures.
+
+        None where `assignment` cannot run.
+        """
         if self._left <= len(_TEMPERATURES):
             return
-        parts, reference = self._referenced(self._kept(assignment))
+        kept = self._kept(assignment)
+        if not np.isfinite(kept.end_s).all():  # an op is on a device that cannot run it, or that none can reach
+            return
+        parts, reference = self._referenced(kept)
         for number, temperature in enumerate(_TEMPERATURES):
             choice = Choice(temperature, sample_budget(LEAST_SAMPLES), NO_TEACHER)
             yield self._decide(parts, reference, choice, number).assignment
