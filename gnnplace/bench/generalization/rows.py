@@ -108,7 +108,7 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
 
 
 _IMPROVER = (
-    "GnnConfig(max_starts=100, starts ranked by schedules of single ops, built by the policy, revised eight times, and packed with annealed cuts, "
+    "GnnConfig(max_starts=100, starts ranked by schedules of single ops, built by the policy, revised once, and packed with annealed cuts, "
     "fine_tuning_share=0.0, "
     "fine_tuning=FineTuningConfig(searches=6, evaluations=60, "
     "ppo=SearchPpoConfig(num_updates=600, learning_rate=0.0005, gamma=0.95, update_epochs=3, clip_coef=0.2, ent_coef=0.003, "
