@@ -37,7 +37,9 @@ class GnnConfig:
     max_starts: int = 100
     """Most placements built as starts; small budgets allow fewer (`starts_within`)."""
     revised_evaluations: int = 500
-    """Most evaluations of a budget with which constructions are revised by their estimates, which takes about a second."""
+    """Most evaluations of a budget with which constructions are revised by their estimates, which takes about a second. On 53
+    development cases without limits of memory: 1.8, 1.7 and 1.3 % shorter with 1, 5 and 20 evaluations; 0.9 and 0.6 % with 50 and
+    200 (one seed, half as many revisions)."""
     fine_tuning_share: float = 0.0
     """Share of the evaluations or seconds for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 %
     above the best known without, 4.6 % with 0.3, which takes more than twice the time."""
