@@ -125,7 +125,11 @@ _IMPROVER = (
     "temperatures=(0.02, 0.001), neighbours=16, moves=Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0, "
     "unit_weights=None, device_weights=None), worth=1.1, max_idle=30), unlimited_evaluations_per_unit=1000)"
 )
-"""Settings of the improver as the key of stored runs: edit it when a default that changes results changes."""
+"""Settings of the improver as the key of stored runs: edit it when a default that changes results changes.
+
+It describes the stored runs and is behind the code: corrected cuts and revised starts came later. Rows of `gnn` must all run again
+before any is added; `--extend` would mix versions.
+"""
 _SETTINGS_OF_SECONDS = (
     "revisit_share=0.8",
     "revisit_share=0.2, least_revisit_s=0.1, least_policy_s=0.2, a kind of start in 5 %",

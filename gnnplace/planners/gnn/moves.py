@@ -17,7 +17,7 @@ from gnnplace.graph.units import UnitGraph, draw_region, first_above, grow_clust
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.gnn.deciding import Choice, Decider, decide
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair, drawn_index
-from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
+from gnnplace.planners.gnn.stretch import PULL, StretchTables, rebuild, stretch_tables
 
 HashArray = NDArray[np.uint64]
 KnownSeconds = Any
@@ -47,7 +47,7 @@ class MovesConfig:
     """Mean number of units in a cluster."""
     max_window: int = 20
     """Half of the longest stretch, in ops."""
-    pull: float = 1.5
+    pull: float = PULL
     """Factor by which other devices look slower outside of the stretch."""
     region: tuple[int, int] = (2, 40)
     """Fewest and most units that are decided anew, uniform in the logarithm: consecutive in topological order, or connected."""

@@ -37,9 +37,9 @@ class GnnConfig:
     max_starts: int = 100
     """Most placements built as starts; small budgets allow fewer (`starts_within`)."""
     revised_evaluations: int = 500
-    """Most evaluations of a budget with which constructions are revised by their estimates, which takes about a second. On 53
-    development cases without limits of memory: 1.8, 1.7 and 1.3 % shorter with 1, 5 and 20 evaluations; 0.9 and 0.6 % with 50 and
-    200 (one seed, half as many revisions)."""
+    """Most evaluations of a budget with which constructions are revised by their estimates, which takes one to three seconds. On 53
+    development cases without limits of memory: 1.8, 1.7 and 1.3 % shorter with 1, 5 and 20 evaluations. With half as many revisions,
+    one seed: 0.9 and 0.6 % shorter with 50 and 200; on five cases with limited memory, two seeds, 0.8 and 0.4 % longer."""
     fine_tuning_share: float = 0.0
     """Share of the evaluations or seconds for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 %
     above the best known without, 4.6 % with 0.3, which takes more than twice the time."""
@@ -125,15 +125,17 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy | None, c
     built: Iterable[ListSchedule] = ()
     revisers = list[Revise]()
     if network is not None and search.problem.num_moves:
+        is_few = search.budget.evaluations is not None and search.budget.evaluations <= config.revised_evaluations
         # Constructions use the same random numbers with any policy.
         for_builder, for_rebuilds = rng.spawn(2)
-        revisers.append(Rebuilds(search.problem, for_rebuilds).revisions)
+        if is_few:
+            revisers.append(Rebuilds(search.problem, for_rebuilds).revisions)
         if isinstance(network, PolicyNetwork) and network.decides:
             builder = PolicyBuilder(search.problem, network, for_builder)
             built = builder.schedules(max(_LEAST_BUILDS, config.max_starts))
-            revisers.append(builder.revisions)
-    is_few = search.budget.evaluations is not None and search.budget.evaluations <= config.revised_evaluations
-    starts = evaluate_starts(search, config.max_starts, rng, built, revisers if is_few else ())
+            if is_few:
+                revisers.append(builder.revisions)
+    starts = evaluate_starts(search, config.max_starts, rng, built, revisers)
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
         return

@@ -16,8 +16,10 @@ from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, 
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, schedule_ops
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
 
+PULL = 1.5
+"""Factor by which other devices look slower outside of the stretch."""
 _REBUILT = 6  # placements from each that is revised
-_LEAST_WINDOW, _PULL = 2, 1.5  # of a stretch, see `rebuild`
+_LEAST_WINDOW = 2  # half of a stretch
 
 
 class StretchTables(NamedTuple):
@@ -73,7 +75,7 @@ class Rebuilds:
         widest = max(_LEAST_WINDOW, len(assignment) // 2)
         for log_window in self.rng.uniform(math.log(_LEAST_WINDOW), math.log(widest), _REBUILT):
             with deferred_interrupts():
-                rebuilt = rebuild(self._tables, assignment, int(math.exp(log_window)), _PULL, self.rng)
+                rebuilt = rebuild(self._tables, assignment, int(math.exp(log_window)), PULL, self.rng)
             yield rebuilt
 
 
