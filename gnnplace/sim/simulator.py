@@ -31,7 +31,7 @@ from gnnplace.sim.tables import EngineTables, check_sums, engine_tables, mean_up
 from gnnplace.sim.walk import Walker
 
 _CHUNKS_PER_THREAD = 4
-_OPS_PER_CHUNK = 10_000
+_OPS_PER_CHUNK = 10_000  # less is not worth another thread; compiled loops of one thread search graphs with fewer ops
 
 
 @dataclass(eq=False)
@@ -152,7 +152,7 @@ class Simulator:
 
     def compiled_over(self, problem: Problem, groups: Simulator, unit_of_op: IntArray) -> CompiledSimulator | None:
         """The engine for units of these ops `[N]`; schedules are those of `groups`, which has the ops of the problem."""
-        if self.num_threads > 1 and self.graph.num_ops >= _OPS_PER_CHUNK // _CHUNKS_PER_THREAD:
+        if self.num_threads > 1 and self.graph.num_ops >= _OPS_PER_CHUNK:
             return None
         minimised = Minimised.of(problem)
         schedule = compiled_run(minimised, groups._default_tables, problem.unit_of_op, with_schedule=True)

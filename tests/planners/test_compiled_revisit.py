@@ -98,9 +98,9 @@ def test_progress_comes_while_compiled_code_searches() -> None:
 
 
 def test_large_graphs_on_several_threads_are_evaluated_in_batches() -> None:
-    setup = set_up("zoo:layered_2000_tall", "k40x2", max_groups=50)
+    setup = set_up("zoo:nmt_2:training", "k40x2", max_groups=50)
     assert replace(setup, num_threads=2).problem().compiled_simulator() is not None
-    wide = set_up("zoo:nmt_2:training", "k40x2", max_groups=50)
+    wide = set_up("zoo:nmt_8:training", "k40x2", max_groups=50)
     assert replace(wide, num_threads=2).problem().compiled_simulator() is None
     assert replace(wide, num_threads=1).problem().compiled_simulator() is not None
 

@@ -1,19 +1,22 @@
 """Cuts of a graph into parts that fit into limited memories: annealing of loads and transfers, without schedules."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.estimates import Estimated, by_op
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
 from gnnplace.planners.classical.repair_moves import Costs, transfers_s
+from gnnplace.threads import map_in_threads
 
 _EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)  # of the norm of loads: from their sum to the largest
 _CUTS = (48, 4, 120)  # fewest cuts, cuts for each placement that is evaluated, and most
@@ -67,13 +70,17 @@ class CapacityCuts:
     def estimated(self, count: int, rng: np.random.Generator, seconds: float = np.inf) -> Iterator[Estimated]:
         """Estimated placements, of which `count` are evaluated; fewer on large problems. Four in a row have one beginning.
 
-        `seconds` limits these four: annealing makes fewer steps where they would take longer, by an estimate.
+        `seconds` limits these four: annealing makes fewer steps where they would take longer, by an estimate. All cores anneal.
         """
         units, ops = self.problem.num_units, self.problem.over_ops[0].graph.num_ops
         run_steps = max(1, units) * (_STEPS_PER_UNIT[0] + (_ROUNDS - 1) * _STEPS_PER_UNIT[1])
         affordable = max(_ROUNDS, min(_ROUNDS * _MOST_STEPS // run_steps, _MOST_OPS // max(1, ops)))
         share = _share_within(seconds, run_steps)
-        return islice(self._endless(share, rng), min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2]))
+        count = min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2])
+        _ = self._heft, self._memory_bytes, self._finite_costs  # computed once, not in every thread
+        runs = islice(self._runs(rng), math.ceil(count / _ROUNDS))
+        found = map_in_threads(lambda run: self._annealed(share, *run), runs, len(allowed_cores()))
+        return islice(chain.from_iterable(found), count)
 
     def corrected(
         self, devices: IntArray, peak_bytes: IntArray, rng: np.random.Generator, seconds: float = np.inf
@@ -92,22 +99,25 @@ class CapacityCuts:
             cut = by_op(self.problem, found[self.problem.unit_of_op])
             yield cut._replace(peak_bytes=cut.peak_bytes + missed_bytes)
 
-    def _endless(self, steps_share: float, rng: np.random.Generator) -> Iterator[Estimated]:
-        """Estimated placements; each run of annealing has a beginning, an exponent and shares of memories of its own."""
-        exponents: list[float] = []
+    def _runs(self, rng: np.random.Generator) -> Iterator[tuple[float, np.random.Generator]]:
+        """Exponents, each as often as the others, with random numbers for one run of annealing; without end."""
         while True:
-            exponents = exponents or rng.permutation(_EXPONENTS).tolist()
-            devices, exponent = self._beginning(rng), exponents.pop()
-            filled_bytes = float(rng.choice(_FILLED)) * self._memory_bytes
-            limit_bytes = filled_bytes
-            for number in range(_ROUNDS):
-                kind = min(number, 1)
-                steps = round(steps_share * _STEPS_PER_UNIT[kind] * len(devices))
-                annealed = Annealed(exponent, steps, _TEMPERATURES[kind], _PRICES[kind])
-                devices = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
-                found = by_op(self.problem, devices[self.problem.unit_of_op])
-                yield found
-                limit_bytes = self._limit_bytes(devices, filled_bytes, found.peak_bytes)
+            for exponent in rng.permutation(_EXPONENTS).tolist():
+                yield exponent, rng.spawn(1)[0]
+
+    def _annealed(self, steps_share: float, exponent: float, rng: np.random.Generator) -> list[Estimated]:
+        """The estimated placements of one run of annealing, which has a beginning and a share of memories of its own."""
+        devices, found = self._beginning(rng), list[Estimated]()
+        filled_bytes = float(rng.choice(_FILLED)) * self._memory_bytes
+        limit_bytes = filled_bytes
+        for number in range(_ROUNDS):
+            kind = min(number, 1)
+            steps = round(steps_share * _STEPS_PER_UNIT[kind] * len(devices))
+            annealed = Annealed(exponent, steps, _TEMPERATURES[kind], _PRICES[kind])
+            devices = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
+            found.append(by_op(self.problem, devices[self.problem.unit_of_op]))
+            limit_bytes = self._limit_bytes(devices, filled_bytes, found[-1].peak_bytes)
+        return found
 
     def _beginning(self, rng: np.random.Generator) -> IntArray:
         """Devices `[U]` from which to anneal: those of HEFT, the fastest of each unit, or a single device with room for all."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -9,12 +10,16 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.search import Search, Seen
+from gnnplace.threads import map_in_threads
 
 BuiltT = TypeVar("BuiltT")
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 Revise = Callable[[IntArray], Iterable[IntArray]]
 """Gives assignments that could improve the given one."""
 
@@ -54,9 +59,20 @@ def best_estimated(
 
 
 def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Estimated]:
-    """The first assignments `[N]` with estimates `by_op`; as many as a limit of ops, and `seconds_to_build`, allow."""
-    limit = max(1, _OPS_ESTIMATED // max(1, search.problem.over_ops[0].graph.num_ops))
-    return [by_op(search.problem, each) for each in within_seconds(search, islice(assignments, limit))]
+    """The first assignments `[N]` with estimates `by_op`; as many as a limit of ops, and `seconds_to_build`, allow.
+
+    All cores estimate, while the main thread makes the assignments.
+    """
+    problem, (single, _) = search.problem, search.problem.over_ops
+    limit = max(1, _OPS_ESTIMATED // max(1, single.graph.num_ops))
+    estimates = _on_all_cores(single, partial(by_op, problem), islice(assignments, limit))
+    return list(within_seconds(search, estimates))
+
+
+def _on_all_cores(problem: Problem, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
+    """Results of a function that makes list schedules of the problem."""
+    _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
+    return map_in_threads(function, items, len(allowed_cores()))
 
 
 def by_op(problem: Problem, assignment: IntArray) -> Estimated:
@@ -104,10 +120,17 @@ def seconds_to_build(search: Search) -> float:
     return np.inf if search.budget.seconds is None else _SECONDS_SHARE * search.budget.seconds
 
 
-def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
-    """Schedules of distinct assignments with their estimates, built within `seconds_to_build`."""
-    building = (estimate(search.problem, schedule.assignment, schedule) for schedule in schedules)
-    return list({each.assignment.tobytes(): each for each in within_seconds(search, building)}.values())
+def estimated(
+    search: Search, items: Iterable[ItemT], schedules_of: Callable[[ItemT], Iterable[ListSchedule]]
+) -> list[Estimated]:
+    """The schedules of all items with their estimates, one for each assignment, made on all cores within `seconds_to_build`."""
+    problem = search.problem
+
+    def of_item(item: ItemT) -> list[Estimated]:
+        return [estimate(problem, schedule.assignment, schedule) for schedule in schedules_of(item)]
+
+    made = chain.from_iterable(within_seconds(search, _on_all_cores(problem, of_item, items)))
+    return list({each.assignment.tobytes(): each for each in made}.values())
 
 
 def ranked(problem: Problem, found: Sequence[Estimated], filled: float = 1.0) -> list[Estimated]:

@@ -235,14 +235,13 @@ def _candidates(
     affordable = _OPS_BUILT // max(1, problem.op_time_s.size)
     builds = min(max(affordable, _BUILDS[0], count), _BUILDS[1])
     schedules = islice(packed_schedules(problem, rng), builds)
-    built = estimated(
-        search, (scheduled(problem, problem.unit_devices(each.assignment)) for each in chain(others, schedules))
-    )
+    assignments = (each.assignment for each in chain(others, schedules))
+    built = estimated(search, assignments, lambda each: [scheduled(problem, problem.unit_devices(each))])
     repair = Repair(problem, cuts.costs)
     most = affordable // _BUILDS_PER_REPAIR if affordable >= _LEAST_TO_REPAIR else 0
     first = _in_turn(problem, built)[: min(max(_REPAIRED, 2 * count), most)]
-    mended = (repair.repaired(each.schedule, filled) for each, filled in zip(first, cycle(_FILLED)))
-    found = _in_turn(problem, [*built, *estimated(search, chain.from_iterable(mended))])
+    to_mend = zip((each.schedule for each in first), cycle(_FILLED))
+    found = _in_turn(problem, [*built, *estimated(search, to_mend, lambda each: repair.repaired(*each))])
     single_ops = estimated_by_op(search, (each.assignment for each in found[: _ESTIMATED * count]))
     annealed = cuts.estimated(count, rng, seconds_to_build(search))
     single_ops += within_seconds(search, annealed)
