@@ -93,6 +93,10 @@ class PairedEvaluator(Evaluator, Protocol):
 class ScheduleEstimator(Protocol):
     """Schedules and effects of moves, for features and lookahead; simulated even if rewards are measured."""
 
+    @property
+    def num_threads(self) -> int:
+        """Threads that may work on the problem at once."""
+
     def schedule(self, placement: Placement) -> Schedule:
         """The whole schedule of one placement."""
 
@@ -295,6 +299,11 @@ class Problem:
         if estimator is self.evaluator and isinstance(estimator, Compilable):
             return estimator.compiled(self)
         return None
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that may work on the problem at once."""
+        return self.estimator.num_threads
 
     @cached_property
     def local_search(self) -> LocalSearch:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -22,14 +22,16 @@ from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
-from gnnplace.measuring.profile import measured_costs
+from gnnplace.measuring.profile import measured_costs, session_s
 from gnnplace.measuring.stored_model import Kept
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.solution import Planner
 from gnnplace.run_record import MeasuredSearch
+from gnnplace.units import format_s
 
 MEASURE_OPTIONS = MeasureOptions()
 """Limits and stopping rules of measurements."""
@@ -41,14 +43,21 @@ _MAX_PAIRS = 6
 """Maximum number of device pairs of which every link is probed before a search; a probe takes some seconds."""
 _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
 """Segments of the random placements that profile a new model, as fractions of its number of op groups."""
+_CHANGED = 1.5
+"""Factor between the stored and the present seconds of a model beyond which it is profiled again."""
+_QUICK = StoppingRule(warmup=2, min_repeats=5, max_repeats=20, max_s=0.5)
+"""Stopping rule of the runs that tell."""
 _PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
 """Stopping rule of these placements, which run in turns."""
 
 
-def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
+def profiled(
+    workload: Workload, topology: Topology, seed: int, on_warning: Callable[[str], None] = lambda text: None
+) -> CostStore:
     """The costs of this machine and of this model; measures and stores unknown costs.
 
-    Up to six pairs of devices, it probes every link. With more pairs, it probes one link per pair of device kinds, and the other
+    A stored profile that is far from what the model takes now is replaced, and `on_warning` hears of it: a machine with other work
+    is several times as slow. Up to six pairs of devices, it probes every link. With more pairs, it probes one link per pair of device kinds, and the other
     links get the median of their kinds.
 
     Raises:
@@ -59,7 +68,7 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     workload.check_executable()
     store = measurement_store()
     for model in workload.models:
-        _profile_unknown(model, topology, seed)
+        _profile_unknown(model, topology, seed, on_warning)
     model, kinds = workload.models[0], {device.kind for device in topology.devices}
     known = store.costs(model.key)
     if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
@@ -68,17 +77,33 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     return known
 
 
-def _profile_unknown(model: OnnxModel, topology: Topology, seed: int) -> None:
-    """Measures the ops and links that the store does not know."""
+def _profile_unknown(model: OnnxModel, topology: Topology, seed: int, on_warning: Callable[[str], None]) -> None:
+    """Measures the ops and links that the store does not know, and ops whose stored seconds no longer hold."""
     store, kinds, signatures = measurement_store(), {device.kind for device in topology.devices}, model.graph.signatures
     known = store.costs(model.key)
     is_known = kinds <= known.kinds.keys() and all(known.kinds[kind].op_s.keys() >= {*signatures} for kind in kinds)
     pairs = _unknown_pairs(topology, known)
-    if not is_known or len(store.kernels(kinds, model.key)) < len(kinds):
+    is_known = is_known and len(store.kernels(kinds, model.key)) >= len(kinds)
+    if is_known and (change := _change(model, topology, known, seed)):
+        on_warning(change)
+        store.forget_model(kinds, model.key)
+        is_known = False
+    if not is_known:
         profiled_anew(model, topology, seed, pairs)
     elif pairs:
         with probing_process() as worker:
             _store_links(probe_links(pairs, worker), topology)
+
+
+def _change(model: OnnxModel, topology: Topology, known: CostStore, seed: int) -> str:
+    """How far the stored ops of a model are from its seconds on the first device now; empty where they are near."""
+    device = topology.devices[0]
+    stored_s = sum(known.kinds[device.kind].op_s[signature] for signature in model.graph.signatures)
+    now_s = session_s(model, device.name, sample_inputs(model, np.random.default_rng(seed)), _QUICK)
+    if max(now_s, stored_s) <= _CHANGED * min(now_s, stored_s):
+        return ""
+    stored, now = format_s(stored_s), format_s(now_s)
+    return f"{model.path.name} takes {now} on {device.name}, but {stored} in its stored profile; it is profiled again"
 
 
 def profiled_anew(

@@ -286,7 +286,7 @@ def _set_up(
     elif options.measure:
         workload.check_executable()  # before anything is measured
         warnings = check_free(topology.device_names, options.force)
-        cost = MeasuredCost(profiled(workload, topology, options.seed))
+        cost = MeasuredCost(profiled(workload, topology, options.seed, options.on_warning))
     listed = {name for file in given if isinstance(file, str | Path) for name in listed_devices(Path(file))}
     for name in all_core_sessions(topology.device_names) if listed and is_real(topology) else []:
         if name in listed - set(topology.device_names):

@@ -210,6 +210,15 @@ class MeasurementStore:
         """Records which ops the runtime fuses into one kernel; replaces an earlier record of the model."""
         self._add("kernel", (kind, model, json.dumps(kernel_of_op.tolist())))
 
+    def forget_model(self, kinds: Collection[str], model: str) -> None:
+        """Deletes what devices of these kinds took for the ops and segments of a model."""
+        with self._connected() as connection:
+            for table in ("op", "segment"):
+                connection.executemany(
+                    f"DELETE FROM {table} WHERE {_MINE} AND model = ? AND kind = ?",
+                    [(self._facts, model, kind) for kind in sorted(kinds)],
+                )
+
     def placement_runs(self, model: str, pieces: object) -> list[StoredRuns]:
         """All runs of a placed model; `pieces` is JSON with the device of each op, `model` everything else."""
         with self._connected() as connection:

@@ -349,8 +349,9 @@ def _profiled_here(
         write_sent_files(files, folder)
         custom_ops = [folder / library for library in libraries]
         workload = load_workload(folder / name, dims, custom_ops=custom_ops, to_run=True)
-        warnings = check_free(topology.device_names, force)
-        return here.profiled(workload, topology, seed), warnings
+        warnings = list(check_free(topology.device_names, force))
+        costs = here.profiled(workload, topology, seed, warnings.append)
+        return costs, tuple(warnings)
 
 
 def _portable(setup: ProblemSetup) -> ProblemSetup:

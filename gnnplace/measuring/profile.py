@@ -20,6 +20,7 @@ from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, pro
 from gnnplace.measuring.profile_job import PROFILE, ProfileJob
 from gnnplace.measuring.provider_profile import measured_shares, process_for, whole_model
 from gnnplace.measuring.timing import StoppingRule, quiet_s
+from gnnplace.measuring.worker_process import Job
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -74,6 +75,22 @@ def profile_model(
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
     return op_s * (float(quiet_s(seconds[-1])) / float(op_s.sum())), kernel_of_op
+
+
+def session_s(model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]], rule: StoppingRule) -> float:
+    """Quiet seconds of a model in one session on a device, measured in an isolated process.
+
+    Raises:
+        InvalidTopology: the device is not on this machine.
+        MissingDependency: ONNX Runtime has no provider for it.
+        MeasurementFailed: the session fails.
+    """
+    check_offered(parse_device(device_name))
+    with temporary_folder() as folder:
+        part = whole_model(PartMaker(model, folder), model, device_name)
+        with process_for(part, inputs, _TIMEOUT_S) as worker:
+            samples = worker.samples(Job(((part,),), rule), f"{model.path.name} does not run on {device_name!r}")
+    return float(quiet_s(samples[0]))
 
 
 def measured_costs(

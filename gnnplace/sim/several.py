@@ -38,6 +38,11 @@ class SeveralSimulators:
     members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...]
     objective: DimsObjective
 
+    @property
+    def num_threads(self) -> int:
+        """Threads of the first shape's simulator; see `ScheduleEstimator`."""
+        return self.members[0].num_threads
+
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement; sent bytes are those of the longest shape, busy seconds its own or the mean."""
         found = [member.evaluate(placement) for member in self.members]

@@ -239,6 +239,11 @@ class GroupedSimulator:
     whole: Simulator
     groups: Simulator
 
+    @property
+    def num_threads(self) -> int:
+        """Threads of the simulator of the whole graph; see `ScheduleEstimator`."""
+        return self.whole.num_threads
+
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement `[G]`; the ops of a group have its priority."""
         return self.whole.evaluate(placement.expanded(self.coarsening.group_of_op))

@@ -37,15 +37,21 @@ class Machine:
 
     def __init__(self) -> None:
         self.models = 0
+        self.op_s = self.now_op_s = 1e-3
         self.probed: list[tuple[str, str]] = []
 
     def costs(
         self, model: OnnxModel, topology: Topology, rng: object, pairs: object = None
     ) -> tuple[CostStore, dict, dict]:
         self.models += 1
-        kinds = {device.kind: KindCosts(dict.fromkeys(model.graph.signatures, 1e-3)) for device in topology.devices}
+        kinds = {
+            device.kind: KindCosts(dict.fromkeys(model.graph.signatures, self.op_s)) for device in topology.devices
+        }
         links = self.links(device_pairs(topology) if pairs is None else pairs)
         return CostStore(kinds, {}, links), {}, {kind: np.arange(model.graph.num_ops) for kind in kinds}
+
+    def session_s(self, model: OnnxModel, *_: object) -> float:
+        return model.graph.num_ops * self.now_op_s
 
     def links(self, pairs: list[tuple[str, str]], worker: object = None) -> Mapping[tuple[str, str], LinkCosts]:
         self.probed += pairs
@@ -57,6 +63,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "measured_costs", machine.costs)
+    monkeypatch.setattr(measuring, "session_s", machine.session_s)
     monkeypatch.setattr(measuring, "probe_links", machine.links)
     monkeypatch.setattr(measuring, "probing_process", nullcontext)
     monkeypatch.setattr(measuring, "_measure_segments", lambda *_: None)
@@ -99,6 +106,26 @@ def test_with_more_than_six_pairs_one_link_per_two_kinds_is_probed(machine: Mach
     profiled(workload, devices("x", "x", "x", "x", "y"), 0)
     assert len(machine.probed) == 7
     assert "cpu:4" in machine.probed[-1]
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.7, 1.0, 1.4, 3.0])
+def test_a_model_whose_stored_profile_no_longer_holds_is_profiled_again(
+    machine: Machine, workload: Workload, factor: float
+) -> None:
+    topology, heard = devices("x"), list[str]()
+    first = profiled(workload, topology, 0, heard.append)
+    machine.op_s = machine.now_op_s = factor * 1e-3
+    found = profiled(workload, topology, 0, heard.append)
+    if factor in (0.3, 3.0):
+        assert set(found.kinds["x"].op_s.values()) == {factor * 1e-3}  # the old seconds are in no median
+        (warning,) = heard
+        assert warning.startswith("m.onnx takes ")
+        assert warning.endswith(" on cpu:0, but 2.00 ms in its stored profile; it is profiled again")
+        assert machine.models == 2
+        assert profiled(workload, topology, 0, heard.append) == found
+        assert machine.models == 2
+    else:
+        assert (found, heard, machine.models) == (first, [], 1)
 
 
 def test_a_profile_always_probes_every_two_devices(machine: Machine, workload: Workload) -> None:

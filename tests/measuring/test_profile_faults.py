@@ -11,7 +11,7 @@ from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed, MissingDependency
 from gnnplace.measuring import link_probe, profile
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probing_process
-from gnnplace.measuring.profile import profile_model
+from gnnplace.measuring.profile import profile_model, session_s
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from tests.measuring_processes import CORE, ENDLESS, GOOD, QUICK, is_zombie, measuring_processes, read
 
@@ -36,6 +36,15 @@ def test_a_model_that_raises_is_named_with_the_device_and_the_reason(tmp_path: P
     with pytest.raises(MeasurementFailed, match=rf"^m\.onnx cannot be profiled on '{CORE}': .*Out of range") as error:
         profiled(RAISING, tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_a_session_takes_the_seconds_of_its_model_and_one_that_raises_is_named(tmp_path: Path) -> None:
+    inputs = {"x": np.ones(1, np.float32)}
+    product_s = session_s(read(LONG, tmp_path), CORE, inputs, QUICK)
+    assert 1e-3 < product_s < 10.0  # 6.75e9 FLOPs
+    assert session_s(read(GOOD, tmp_path), CORE, {"x": np.ones(3, np.float32)}, QUICK) < 0.1 * product_s
+    with pytest.raises(MeasurementFailed, match=rf"^m\.onnx does not run on '{CORE}': .*Out of range"):
+        session_s(read(RAISING, tmp_path), CORE, {"x": np.ones(3, np.float32)}, QUICK)
 
 
 def test_a_model_that_hangs_is_stopped_at_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

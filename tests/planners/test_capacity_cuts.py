@@ -13,6 +13,7 @@ from gnnplace.planners.classical import capacity_cuts
 from gnnplace.planners.classical.capacity_cuts import Annealed, CapacityCuts, anneal, loads
 from gnnplace.planners.classical.estimates import by_op
 from gnnplace.planners.classical.repair_moves import Costs, move_costs
+from gnnplace.sim.simulator import Simulator
 from tests.problems import connected, devices_of, problem_of, random_reads
 
 LONG = 20_000  # steps
@@ -143,12 +144,13 @@ def test_evaluated_peaks_correct_limits_and_estimates(monkeypatch: pytest.Monkey
     assert found.peak_bytes.tolist() == [4 + 95, 4]
 
 
-def test_cuts_do_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuts_do_not_depend_on_the_number_of_threads() -> None:
     problem = chain_of([4, 3, 2, 3, 4], [[1.0, 9.0]] * 5, [1, 2, 3, 4], small=9)
-    cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
+    assert isinstance(problem.evaluator, Simulator)
     found = list[list[list[int]]]()
-    for cores in ((0,), (0, 1, 2)):
-        monkeypatch.setattr(capacity_cuts, "allowed_cores", lambda cores=cores: cores)
+    for num_threads in (1, 3):
+        problem.evaluator.num_threads = num_threads
+        cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
         found.append([each.assignment.tolist() for each in cuts.estimated(1, np.random.default_rng(0))])
     assert found[0] == found[1]
     assert len({tuple(each) for each in found[0]}) > 1

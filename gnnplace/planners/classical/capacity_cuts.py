@@ -11,7 +11,6 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.estimates import Estimated, by_op
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
@@ -79,7 +78,7 @@ class CapacityCuts:
         count = min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2])
         _ = self._heft, self._memory_bytes, self._finite_costs  # computed once, not in every thread
         runs = islice(self._runs(rng), math.ceil(count / _ROUNDS))
-        found = map_in_threads(lambda run: self._annealed(share, *run), runs, len(allowed_cores()))
+        found = map_in_threads(lambda run: self._annealed(share, *run), runs, self.problem.num_threads)
         return islice(chain.from_iterable(found), count)
 
     def corrected(

@@ -10,7 +10,6 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
@@ -72,7 +71,7 @@ def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Est
 def _on_all_cores(problem: Problem, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
     """Results of a function that makes list schedules of the problem."""
     _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
-    return map_in_threads(function, items, len(allowed_cores()))
+    return map_in_threads(function, items, problem.num_threads)
 
 
 def by_op(problem: Problem, assignment: IntArray) -> Estimated:

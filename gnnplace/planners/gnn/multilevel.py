@@ -8,7 +8,6 @@ from itertools import islice
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem
 from gnnplace.graph.units import coarsen_units, joined_units
 from gnnplace.local_search import Proposals, WalkRequest
@@ -138,7 +137,7 @@ def _schedules(search: Search, end_share: float) -> None:
         part.evaluate_batch(problem.single_device_assignments)
         evaluate_heft(part)
         _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
-        options, num_threads = plain_options(held_shares(problem)), len(allowed_cores())
+        options, num_threads = plain_options(held_shares(problem)), problem.num_threads
         with ThreadPoolExecutor(num_threads) as pool:
             while batch := list(islice(options, num_threads)):
                 built = pool.map(lambda each: list_schedule(problem, each).assignment, batch)
