@@ -15,7 +15,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := .venv/.packages
 STAMP := .venv/.installed
-MODEL := build/light_inception_v2.onnx
+MODEL := build/nasnet_mobile.onnx
 OPENVINO := build/openvino/.installed
 
 # Without stored bytecode, every process that imports torch compiles it anew, which takes three seconds.
@@ -51,9 +51,9 @@ demo: $(MODEL)
 	@echo "placing $(MODEL) on two CPU cores, each op on one of them or on both; rewards are measured runtimes"
 	$(BIN)/gnnplace place $(MODEL) --devices 'cpu:0,cpu:1,cpu:0-1[spinning=1]' --measure --force --evaluations 60 --out build/demo
 
-$(MODEL): models_zoo/networks/light.py | $(STAMP)
-	@echo "writing $@: a real network that ships with the onnx package, with random weights"
-	$(BIN)/python -m models_zoo.networks.light inception_v2 --out $@ --seed 0
+$(MODEL): models_zoo/networks/branched/nasnet.py | $(STAMP)
+	@echo "exporting $@ from PyTorch: NASNet-A (mobile) for one image, with random weights"
+	$(BIN)/gnnplace zoo nasnet_mobile --set batch=1 --out $@ --quiet
 
 # Shares its files with onnxruntime, so it lies beside it; tests/running/test_openvino.py finds it there.
 $(OPENVINO): tests/constraints.txt | $(PACKAGES)
