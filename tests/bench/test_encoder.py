@@ -48,6 +48,8 @@ def test_policies_of_a_folder_run_alone_and_in_the_search(tmp_path: Path) -> Non
     assert all(row["above_record"] >= 0 for row in result.rows)
     assert above["search", 200] < above["alone", 200]  # untrained: the constructions help
     json.dumps(result.document(), allow_nan=False)
+    one_way = bench_encoder(BenchOptions(only=(CASE,), policy=tmp_path, rows=("means", "heft", "alone")))
+    assert {(row["policy"], row["way"]) for row in one_way.rows} == {("means", "alone"), ("heft", "alone")}
 
 
 def test_alone_the_first_schedule_needs_no_choice() -> None:
@@ -60,5 +62,5 @@ def test_a_folder_without_policies_and_unknown_kinds_are_errors(tmp_path: Path) 
     with pytest.raises(GnnplaceError, match="holds no policies NAME-SEED"):
         bench_encoder(BenchOptions(policy=tmp_path))
     (tmp_path / "means-0.safetensors").write_bytes(b"")
-    with pytest.raises(GnnplaceError, match="there is no kind of policy 'others'; known are means, heft"):
+    with pytest.raises(GnnplaceError, match="there is no kind of policy, or way 'others'; known are means, heft"):
         bench_encoder(BenchOptions(policy=tmp_path, rows=("others",)))

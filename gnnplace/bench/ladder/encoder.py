@@ -61,7 +61,7 @@ class EncoderRun:
 def bench_encoder(options: BenchOptions) -> BenchResult:
     """A line per kind of policy and number of evaluations, and the ratios of every two kinds.
 
-    `policy` is the folder of the policies, `rows` names kinds. Figures are geometric means above the records.
+    `policy` is the folder of the policies, `rows` names kinds, and ways (`alone`, `search`) where not both are wanted. Figures are geometric means above the records.
     """
     folder = options.policy or Path()
     files = {path.stem: path for path in sorted(folder.glob("*-*.safetensors"))}
@@ -70,11 +70,13 @@ def bench_encoder(options: BenchOptions) -> BenchResult:
         raise GnnplaceError(
             f"{folder}: holds no policies NAME-SEED.safetensors; train some, and give their folder with --policy"
         )
-    check_known(options.rows, [*kinds, *(name for name, *_ in _BASELINES)], "kind of policy")
-    files = {name: path for name, path in files.items() if not options.rows or kind_of(name) in options.rows}
+    check_known(options.rows, [*kinds, *(name for name, *_ in _BASELINES), *_WAYS], "kind of policy, or way")
+    ways = [way for way in _WAYS if way in options.rows] or _WAYS
+    asked_kinds = [row for row in options.rows if row not in _WAYS]
+    files = {name: path for name, path in files.items() if not asked_kinds or kind_of(name) in asked_kinds}
     cases = matching({case: case for case in DEVELOPMENT.cases}, options.only, "case")
-    baselines = [row for row in _BASELINES if not options.rows or row[0] in options.rows]
-    asked = [(name, way, limit, sha256_of(path)) for name, path in files.items() for way in _WAYS for limit in LIMITS]
+    baselines = [row for row in _BASELINES if row[1] in ways and (not asked_kinds or row[0] in asked_kinds)]
+    asked = [(name, way, limit, sha256_of(path)) for name, path in files.items() for way in ways for limit in LIMITS]
     asked += [(name, way, limit, "") for name, way, limits in baselines for limit in limits]
     runs = [
         EncoderRun(case, name, way, limit, seed, key)
