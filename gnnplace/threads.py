@@ -13,8 +13,11 @@ def map_in_threads(function: Callable[[ItemT], ResultT], items: Iterable[ItemT],
     """The results in the order of the items, which are taken meanwhile, at most two per thread ahead of the results.
 
     It helps where `function` spends its time in compiled code without the interpreter lock. What has not begun when the iterator is
-    closed, or when an item or a result raises, never does.
+    closed, or when an item or a result raises, never does. With one thread the caller does all the work.
     """
+    if num_threads == 1:
+        yield from map(function, items)
+        return
     with ThreadPoolExecutor(num_threads) as pool:
         ahead = deque[Future[ResultT]]()
         try:

@@ -18,6 +18,12 @@ def test_results_come_in_the_order_of_the_items() -> None:
     assert list(map_in_threads(slow_at_first, [], 3)) == []
 
 
+def test_one_thread_is_that_of_the_caller() -> None:
+    found = map_in_threads(lambda _: threading.get_ident(), iter(range(3)), 1)
+    assert next(found) == threading.get_ident()
+    assert len(list(found)) == 2
+
+
 def test_items_are_taken_by_the_caller_at_most_two_per_thread_ahead() -> None:
     takers, taken = set[int](), list[int]()
 
@@ -44,8 +50,8 @@ def test_what_has_not_begun_never_does_when_an_item_or_a_result_raises() -> None
         raise ValueError(item)
 
     with pytest.raises(ValueError, match="0"):
-        list(map_in_threads(fail, range(100), 1))
-    assert len(begun) <= 3
+        list(map_in_threads(fail, range(100), 2))
+    assert len(begun) <= 2 * 2 + 2
 
     def interrupted() -> Iterator[int]:
         yield from range(4)

@@ -134,7 +134,9 @@ _SETTINGS_OF_SECONDS = (
     ),
     ("revisit_share=0.8", "revisit_share=0.2, least_revisit_s=0.1, least_policy_s=0.2, a kind of start in 5 %"),
 )
-"""Replaces, in keys of rows with seconds, what `_IMPROVER` says of settings that nothing else reads; other stored runs stay valid."""
+"""Replaces, in keys of rows with seconds, what `_IMPROVER` says of settings that nothing else reads; other stored runs stay valid.
+
+Where memory is tight, the stored runs with seconds have corrected cuts as well."""
 _CHANGES: Mapping[Variant, tuple[str, str]] = {
     "plain": ("", ""),
     "fine-tuned": ("fine_tuning_share=0.0", "fine_tuning_share=0.5"),
