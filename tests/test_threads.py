@@ -46,7 +46,7 @@ def test_what_has_not_begun_never_does_when_an_item_or_a_result_raises() -> None
 
     def fail(item: int) -> None:
         begun.append(item)
-        time.sleep(0.05)
+        time.sleep(0.2)
         raise ValueError(item)
 
     with pytest.raises(ValueError, match="0"):

@@ -57,8 +57,8 @@ def profiled(
     """The costs of this machine and of this model; measures and stores unknown costs.
 
     A stored profile that is far from what the model takes now is replaced, and `on_warning` hears of it: a machine with other work
-    is several times as slow. Up to six pairs of devices, it probes every link. With more pairs, it probes one link per pair of device kinds, and the other
-    links get the median of their kinds.
+    is several times as slow. Up to six pairs of devices, it probes every link. With more pairs, it probes one link per pair of
+    device kinds, and the other links get the median of their kinds.
 
     Raises:
         UnsupportedModel: there is no ONNX model.
@@ -81,14 +81,13 @@ def _profile_unknown(model: OnnxModel, topology: Topology, seed: int, on_warning
     """Measures the ops and links that the store does not know, and ops whose stored seconds no longer hold."""
     store, kinds, signatures = measurement_store(), {device.kind for device in topology.devices}, model.graph.signatures
     known = store.costs(model.key)
-    is_known = kinds <= known.kinds.keys() and all(known.kinds[kind].op_s.keys() >= {*signatures} for kind in kinds)
-    pairs = _unknown_pairs(topology, known)
-    is_known = is_known and len(store.kernels(kinds, model.key)) >= len(kinds)
-    if is_known and (change := _change(model, topology, known, seed)):
+    has_ops = kinds <= known.kinds.keys() and all(known.kinds[kind].op_s.keys() >= {*signatures} for kind in kinds)
+    is_known = has_ops and len(store.kernels(kinds, model.key)) >= len(kinds)
+    pairs, change = _unknown_pairs(topology, known), _change(model, topology, known, seed) if is_known else ""
+    if change:
         on_warning(change)
         store.forget_model(kinds, model.key)
-        is_known = False
-    if not is_known:
+    if change or not is_known:
         profiled_anew(model, topology, seed, pairs)
     elif pairs:
         with probing_process() as worker:

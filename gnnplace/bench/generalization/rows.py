@@ -136,7 +136,8 @@ _SETTINGS_OF_SECONDS = (
 )
 """Replaces, in keys of rows with seconds, what `_IMPROVER` says of settings that nothing else reads; other stored runs stay valid.
 
-Where memory is tight, the stored runs with seconds have corrected cuts as well."""
+Where memory is tight, the stored runs with seconds have corrected cuts as well.
+"""
 _CHANGES: Mapping[Variant, tuple[str, str]] = {
     "plain": ("", ""),
     "fine-tuned": ("fine_tuning_share=0.0", "fine_tuning_share=0.5"),
@@ -149,8 +150,9 @@ def fingerprint(row: Row, policy: Path | None) -> str:
     """Key of a stored run: a hash of the row's settings and of the policy's content, whatever its name."""
     settings = {key: value for key, value in asdict(row).items() if key not in ("seeds", "stage")}
     improver = "" if row.variant is None else _IMPROVER.replace(*_CHANGES[row.variant])
-    for settings_of_seconds in _SETTINGS_OF_SECONDS if row.seconds is not None else ():
-        improver = improver.replace(*settings_of_seconds)
+    if row.seconds is not None:
+        for before, after in _SETTINGS_OF_SECONDS:
+            improver = improver.replace(before, after)
     text = json.dumps([settings, improver, "" if policy is None else sha256_of(policy)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

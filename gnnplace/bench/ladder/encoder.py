@@ -61,7 +61,8 @@ class EncoderRun:
 def bench_encoder(options: BenchOptions) -> BenchResult:
     """A line per kind of policy and number of evaluations, and the ratios of every two kinds.
 
-    `policy` is the folder of the policies, `rows` names kinds, and ways (`alone`, `search`) where not both are wanted. Figures are geometric means above the records.
+    `policy` is the folder of the policies, `rows` names kinds, and ways (`alone`, `search`) where not both are wanted.
+    Figures are geometric means above the records.
     """
     folder = options.policy or Path()
     files = {path.stem: path for path in sorted(folder.glob("*-*.safetensors"))}

@@ -13,9 +13,8 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.estimates import Estimated, by_op
-from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
+from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule, on_all_cores
 from gnnplace.planners.classical.repair_moves import Costs, transfers_s
-from gnnplace.threads import map_in_threads
 
 _EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)  # of the norm of loads: from their sum to the largest
 _CUTS = (48, 4, 120)  # fewest cuts, cuts for each placement that is evaluated, and most
@@ -78,7 +77,7 @@ class CapacityCuts:
         count = min(affordable, max(_CUTS[0], _CUTS[1] * count), _CUTS[2])
         _ = self._heft, self._memory_bytes, self._finite_costs  # computed once, not in every thread
         runs = islice(self._runs(rng), math.ceil(count / _ROUNDS))
-        found = map_in_threads(lambda run: self._annealed(share, *run), runs, self.problem.num_threads)
+        found = on_all_cores(self.problem, lambda run: self._annealed(share, *run), runs)
         return islice(chain.from_iterable(found), count)
 
     def corrected(

@@ -12,13 +12,11 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
-from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, on_all_cores
 from gnnplace.planners.search import Search, Seen
-from gnnplace.threads import map_in_threads
 
 BuiltT = TypeVar("BuiltT")
 ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
 Revise = Callable[[IntArray], Iterable[IntArray]]
 """Gives assignments that could improve the given one."""
 
@@ -64,14 +62,8 @@ def estimated_by_op(search: Search, assignments: Iterator[IntArray]) -> list[Est
     """
     problem, (single, _) = search.problem, search.problem.over_ops
     limit = max(1, _OPS_ESTIMATED // max(1, single.graph.num_ops))
-    estimates = _on_all_cores(single, partial(by_op, problem), islice(assignments, limit))
+    estimates = on_all_cores(single, partial(by_op, problem), islice(assignments, limit))
     return list(within_seconds(search, estimates))
-
-
-def _on_all_cores(problem: Problem, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
-    """Results of a function that makes list schedules of the problem."""
-    _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
-    return map_in_threads(function, items, problem.num_threads)
 
 
 def by_op(problem: Problem, assignment: IntArray) -> Estimated:
@@ -128,7 +120,7 @@ def estimated(
     def of_item(item: ItemT) -> list[Estimated]:
         return [estimate(problem, schedule.assignment, schedule) for schedule in schedules_of(item)]
 
-    made = chain.from_iterable(within_seconds(search, _on_all_cores(problem, of_item, items)))
+    made = chain.from_iterable(within_seconds(search, on_all_cores(problem, of_item, items)))
     return list({each.assignment.tobytes(): each for each in made}.values())
 
 

@@ -1,7 +1,8 @@
 """Compiled list scheduling: ops in order of upward rank, each on the device where it ends first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numba import njit
@@ -22,6 +23,10 @@ from gnnplace.planners.classical.list_state import (
     ready_s,
     segment_start_s,
 )
+from gnnplace.threads import map_in_threads
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,12 @@ def list_schedule(problem: Problem, options: ScheduleOptions = ScheduleOptions()
         return ListSchedule(*schedule_ops(order, remaining_s, work, machine))
 
     return connected_schedule(problem, build)
+
+
+def on_all_cores(problem: Problem, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
+    """The results of a function that makes list schedules of the problem, in the order of the items; see `map_in_threads`."""
+    _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
+    return map_in_threads(function, items, problem.num_threads)
 
 
 def connected_schedule(problem: Problem, build: Callable[[BoolArray], ListSchedule]) -> ListSchedule:

@@ -1,9 +1,8 @@
 """Search of large graphs: coarse groups first, then refinement, in which ever smaller clusters of ops move."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from gnnplace.graph.units import coarsen_units, joined_units
 from gnnplace.local_search import Proposals, WalkRequest
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, plain_options
-from gnnplace.planners.classical.list_schedule import list_schedule
+from gnnplace.planners.classical.list_schedule import list_schedule, on_all_cores
 from gnnplace.planners.search import Search
 
 _FIRST_ROUND = 50  # of a full round
@@ -136,9 +135,5 @@ def _schedules(search: Search, end_share: float) -> None:
     with search.part(problem, end_share) as part:
         part.evaluate_batch(problem.single_device_assignments)
         evaluate_heft(part)
-        _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
-        options, num_threads = plain_options(held_shares(problem)), problem.num_threads
-        with ThreadPoolExecutor(num_threads) as pool:
-            while batch := list(islice(options, num_threads)):
-                built = pool.map(lambda each: list_schedule(problem, each).assignment, batch)
-                part.evaluate_batch(np.array(list(built)))
+        for schedule in on_all_cores(problem, partial(list_schedule, problem), plain_options(held_shares(problem))):
+            part.evaluate_batch(schedule.assignment[None])
