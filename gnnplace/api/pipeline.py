@@ -113,6 +113,8 @@ def compare(
     if hosts is not None and devices is not None and hosts.own(devices):
         devices = hosts.topology(str(devices))
     setup = _set_up(model, devices, options)
+    for warning in setup.warnings:
+        options.on_warning(warning)
     if hosts is not None:
         by_index, _ = until_interrupted(hosts.rows(setup, list(chosen), options))
         return [row for _, row in sorted(by_index, key=lambda found: found[0])]
@@ -278,20 +280,21 @@ def _set_up(
         to_run = options.measure or (to_run and is_real(topology))
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
     cost: CostModel | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = []
     if over_hosts is None and devices == AUTO:
-        topology = auto_for(workload, topology, options.on_warning)
+        topology = auto_for(workload, topology, warnings.append)
     if over_hosts is not None:
-        topology, cost, warnings = over_hosts.profiled(workload, str(devices), options)
+        topology, cost, of_hosts = over_hosts.profiled(workload, str(devices), options)
+        warnings += of_hosts
     elif options.measure:
         workload.check_executable()  # before anything is measured
-        warnings = check_free(topology.device_names, options.force)
-        cost = MeasuredCost(profiled(workload, topology, options.seed, options.on_warning))
+        warnings += check_free(topology.device_names, options.force)
+        cost = MeasuredCost(profiled(workload, topology, options.seed, warnings.append))
     listed = {name for file in given if isinstance(file, str | Path) for name in listed_devices(Path(file))}
     for name in all_core_sessions(topology.device_names) if listed and is_real(topology) else []:
         if name in listed - set(topology.device_names):
             topology = with_session_device(topology, name)
-    return replace(ProblemSetup.build(workload, topology, cost, options), warnings=warnings)
+    return replace(ProblemSetup.build(workload, topology, cost, options), warnings=tuple(warnings))
 
 
 def _plan_of(
