@@ -16,7 +16,7 @@ from gnnplace.graph.units import grow_region
 from gnnplace.planners.classical.annealing import plan as plan_annealing
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.estimates import scheduled
-from gnnplace.planners.classical.list_schedule import ListSchedule
+from gnnplace.planners.classical.list_schedule import ListSchedule, rank_order
 from gnnplace.planners.gnn import builds
 from gnnplace.planners.gnn.builds import PolicyBuilder, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
@@ -186,24 +186,27 @@ def test_the_policy_builds_a_greedy_schedule_and_samples() -> None:
     assert [sample_budget(count) for count in (0, 1, 12, 500)] == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_the_policy_builds_a_placement_again_and_knows_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_policy_decides_a_placement_again_and_knows_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_layers(2)
     assignment = plan_annealing(problem, Budget(200), 0).placement.assignment
-    decided: list[tuple[Reference, Choice, Any]] = []
+    decided: list[tuple[DecisionTables, Reference, Choice, Any]] = []
 
     def noted(tables: DecisionTables, reference: Reference, parts: Any, choice: Choice, *others: Any) -> Any:
         found = decide(tables, reference, parts, choice, *others)
-        decided.append((reference, choice, found))
+        decided.append((tables, reference._replace(free=reference.free.copy()), choice, found))
         return found
 
     monkeypatch.setattr(builds, "decide", noted)
     revised = list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).revisions(assignment))
-    (_, _, kept), *again = decided
+    (plain, _, _, kept), *again = decided
     assert (kept.assignment == assignment).all()
-    assert [choice.temperature for _, choice, _ in again] == [1.0, 2.0]
-    for row, (reference, _, found) in zip(revised, again, strict=True):
+    assert [choice.temperature for _, _, choice, _ in again] == [1.0, 2.0] * 4
+    assert [bool(reference.free.all()) for _, reference, _, _ in again[:2]] == [True, True]
+    assert len({tuple(tables.order) for tables, _, _, _ in again}) > 1
+    for row, (tables, reference, _, found) in zip(revised, again, strict=True):
+        assert sorted(tables.order) == sorted(plain.order)
         assert (row == found.assignment).all()
-        assert reference.free.all()
+        assert (problem.unit_devices(row) == reference.devices)[~reference.free].all()
         assert (reference.devices == problem.unit_devices(assignment)).all()
         assert reference.span_s[0] == kept.end_s.max()
         assert reference.slack.min() == pytest.approx(0.0, abs=1e-12)
@@ -211,20 +214,36 @@ def test_the_policy_builds_a_placement_again_and_knows_its_schedule(monkeypatch:
         assert (reference.tail_s <= reference.span_s[0] - kept.end_s + 1e-12).all()
 
 
+def test_stretches_that_are_decided_again_lie_around_critical_units_and_have_all_lengths() -> None:
+    problem = random_layers(2)
+    builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
+    by_rank = np.argsort(np.unique(problem.unit_of_op[rank_order(problem)], return_index=True)[1])
+    slack = np.full(problem.num_units, 0.5)
+    slack[by_rank[[3, 20]]] = 0.0, 0.01
+    lengths = set[int]()
+    for _ in range(300):
+        chosen = np.flatnonzero(builder._stretch(slack)[by_rank])
+        assert (np.diff(chosen) == 1).all()
+        assert {3, 20} & set(chosen)
+        lengths.add(len(chosen))
+    assert min(lengths) <= 2
+    assert max(lengths) > 0.8 * problem.num_units
+
+
 def test_a_placement_that_cannot_run_is_not_built_again() -> None:
     problem = problem_of(OpGraph.build("one", [Op("a")]), full_mesh(2), np.array([[1.0, np.inf]]))
     builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
-    assert [row.tolist() for row in builder.revisions(np.array([0]))] == [[0], [0]]
+    assert [row.tolist() for row in builder.revisions(np.array([0]))] == [[0]] * 8
     assert list(builder.revisions(np.array([1]))) == []
 
 
 def test_fewer_schedules_are_built_and_none_again_where_problems_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_layers(2)
-    monkeypatch.setattr(builds, "_MOST_PAIRS", 8 * problem.action_mask.size)
+    monkeypatch.setattr(builds, "_MOST_PAIRS", 14 * problem.action_mask.size)
     builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
     built = [schedule.assignment for schedule in builder.schedules(5)]
-    assert (len(built), len(list(builder.revisions(built[0]))), list(builder.revisions(built[0]))) == (5, 2, [])
-    assert len(list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).schedules(12))) == 8
+    assert (len(built), len(list(builder.revisions(built[0]))), list(builder.revisions(built[0]))) == (5, 8, [])
+    assert len(list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).schedules(20))) == 14
 
 
 def test_other_schedules_are_starts_where_their_estimates_are_good() -> None:

@@ -5,7 +5,7 @@ from itertools import chain, cycle, product
 
 import numpy as np
 
-from gnnplace.arrays import IntArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_heft
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
@@ -67,12 +67,16 @@ def noisy_options(
     problem: Problem, rng: np.random.Generator, shares: Shares, channels: tuple[bool, ...] = (True, False)
 ) -> Iterator[ScheduleOptions]:
     """Options without end: a random transfer factor, and noise on ranks and finish times."""
-    ops, devices = problem.op_time_s.shape
     for occupied, (memory_share, activation_share) in cycle(product(channels, shares)):
-        finish_noise = np.exp(NOISE * rng.normal(size=(ops, devices)))
-        factor = float(np.exp(rng.uniform(np.log(TRANSFER_FACTORS[0]), np.log(TRANSFER_FACTORS[-1]))))
-        rank_noise = np.exp(NOISE * rng.normal(size=ops))
+        finish_noise = np.exp(NOISE * rng.normal(size=problem.op_time_s.shape))
+        factor, rank_noise = noisy_costs(problem, rng)
         yield ScheduleOptions(factor, occupied, memory_share, activation_share, rank_noise, finish_noise)
+
+
+def noisy_costs(problem: Problem, rng: np.random.Generator) -> tuple[float, FloatArray]:
+    """A random factor on transfers, and factors `[N]` on the ops' mean times, from which ranks are computed."""
+    factor = float(np.exp(rng.uniform(np.log(TRANSFER_FACTORS[0]), np.log(TRANSFER_FACTORS[-1]))))
+    return factor, np.exp(NOISE * rng.normal(size=problem.graph.num_ops))
 
 
 def held_shares(problem: Problem) -> Shares:

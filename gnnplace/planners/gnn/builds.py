@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import empty_timing, write_times
 from gnnplace.evaluation import Problem
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.classical.estimates import estimated_peak_bytes
-from gnnplace.planners.classical.list_schedule import ListSchedule
+from gnnplace.planners.classical.heft_portfolio import noisy_costs
+from gnnplace.planners.classical.list_schedule import ListSchedule, rank_order
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decided, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, for_sample, no_reference, reference_to
 from gnnplace.policy.decisions import DecisionParts
@@ -23,7 +24,10 @@ from gnnplace.policy.network import PolicyNetwork, policy_inputs
 LEAST_SAMPLES, MOST_SAMPLES = 2, 12
 """Samples of which the best counts, at least and at most, when the policy is trained."""
 _MOST_PAIRS = 2_000_000  # units times devices of all schedules together; a pair takes about two microseconds
-_TEMPERATURES = (1.0, 2.0)  # of the scores when a placement is built again
+_TEMPERATURES = (1.0, 2.0)  # of the scores when a placement is decided again
+_LEAST_STRETCH = 2
+_CRITICAL_SLACK = 0.01  # of the makespan
+_WHOLE, _STRETCHES = 1, 3  # placements at each temperature in which all units, or those of a stretch, are decided again
 
 
 def sample_budget(samples: float) -> float:
@@ -56,25 +60,53 @@ class PolicyBuilder:
             yield _schedule(self._decide(parts, reference, Choice(float(number > 0), budget, NO_TEACHER), number))
 
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
-        """Assignments `[N]` in which the policy has decided all units of `assignment` again, at rising temperatures.
+        """Assignments `[N]` in which the policy has decided units of `assignment` again, all of them or a stretch of random length.
 
-        None where `assignment` cannot run.
+        Units are decided in order of ranks with noise, each time another one, and at several temperatures. None where `assignment`
+        cannot run.
         """
-        if self._left <= len(_TEMPERATURES):
+        if self._left <= len(_TEMPERATURES) * (_WHOLE + _STRETCHES):
             return
         kept = self._kept(assignment)
         if not np.isfinite(kept.end_s).all():  # an op is on a device that cannot run it, or that none can reach
             return
         parts, reference = self._referenced(kept)
-        for number, temperature in enumerate(_TEMPERATURES):
-            choice = Choice(temperature, sample_budget(LEAST_SAMPLES), NO_TEACHER)
-            yield self._decide(parts, reference, choice, number).assignment
+        for number in range(_WHOLE + _STRETCHES):
+            for sample, temperature in enumerate(_TEMPERATURES):
+                if number >= _WHOLE:
+                    reference.free[:] = self._stretch(reference.slack)
+                choice = Choice(temperature, sample_budget(LEAST_SAMPLES), NO_TEACHER)
+                order = rank_order(self.problem, *noisy_costs(self.problem, self.rng))
+                yield self._decide(parts, reference, choice, sample, order).assignment
 
-    def _decide(self, parts: DecisionParts, reference: Reference, choice: Choice, number: int) -> Decided:
-        """Sample `number` of the schedules."""
+    def _stretch(self, slack: FloatArray) -> BoolArray:
+        """`[U]` a stretch of random length, short ones as likely as long ones, around a unit on the critical path.
+
+        It lies in the order in which units are decided without noise; `slack` `[U]` is a share of the makespan.
+        """
+        units, rng = self.problem.num_units, self.rng
+        length = int(math.exp(rng.uniform(math.log(_LEAST_STRETCH), math.log(max(_LEAST_STRETCH, units)))))
+        centre = self._position[rng.choice(np.flatnonzero(slack <= max(_CRITICAL_SLACK, slack.min())))]
+        first = max(0, centre - length // 2)
+        chosen: BoolArray = (self._position >= first) & (self._position < first + length)
+        return chosen
+
+    @cached_property
+    def _position(self) -> IntArray:
+        """`[U]` of the units in the order in which they are decided."""
+        _, first = np.unique(self.problem.unit_of_op[self._tables.order], return_index=True)
+        return np.argsort(np.argsort(first))
+
+    def _decide(
+        self, parts: DecisionParts, reference: Reference, choice: Choice, number: int, order: IntArray | None = None
+    ) -> Decided:
+        """Sample `number` of the schedules, of ops in `order` `[N]`; without it by falling upward rank."""
         self._left -= 1
+        tables = for_sample(self._tables, number)
+        if order is not None:
+            tables = tables._replace(order=order)
         with deferred_interrupts():
-            return decide(for_sample(self._tables, number), reference, parts, choice, self._untraced, self.rng)
+            return decide(tables, reference, parts, choice, self._untraced, self.rng)
 
     def _kept(self, assignment: IntArray) -> Decided:
         """The estimated schedule of an assignment `[N]`."""
