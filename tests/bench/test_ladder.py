@@ -91,7 +91,7 @@ def test_a_run_is_stored_and_goes_on_where_it_was_stopped(tmp_path: Path) -> Non
     assert [(row["method"], row["limit"]) for row in first.rows] == [
         (method, limit) for limit in ("5", "20") for method in ("constructions", "gnn-prior", "gnn")
     ]
-    assert all(row["above_best"] >= 0 for row in first.rows)
+    assert all(row["above_best"] > -1e-12 for row in first.rows)  # means of logarithms are not exact
     assert first.summary["families"] == 1
     json.dumps(first.document(), allow_nan=False)
     again = bench_ladder(options)
