@@ -138,6 +138,12 @@ _SETTINGS_OF_SECONDS = (
 
 Where memory is tight, the stored runs with seconds have corrected cuts as well.
 """
+_FEW_EVALUATIONS = 500
+_SETTINGS_OF_FEW = (
+    "revised eight times where evaluations are few",
+    "revised eight times, in stretches around the critical path as well",
+)
+"""Replaces, in keys of rows with at most `_FEW_EVALUATIONS`, what `_IMPROVER` says of revisions; others have none."""
 _CHANGES: Mapping[Variant, tuple[str, str]] = {
     "plain": ("", ""),
     "fine-tuned": ("fine_tuning_share=0.0", "fine_tuning_share=0.5"),
@@ -153,6 +159,8 @@ def fingerprint(row: Row, policy: Path | None) -> str:
     if row.seconds is not None:
         for before, after in _SETTINGS_OF_SECONDS:
             improver = improver.replace(before, after)
+    if row.evaluations is not None and row.evaluations <= _FEW_EVALUATIONS:
+        improver = improver.replace(*_SETTINGS_OF_FEW)
     text = json.dumps([settings, improver, "" if policy is None else sha256_of(policy)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
