@@ -86,7 +86,7 @@ class PlaceOptions:
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
     """Receives the state of the running search."""
     on_warning: Callable[[str], None] = field(default=lambda text: None, compare=False)
-    """Receives the warnings of `compare` and `profile`, whose results do not contain them."""
+    """Receives the warnings of `compare`, `problem` and `profile`, whose results do not contain them."""
 
     @property
     def budget(self) -> Budget:

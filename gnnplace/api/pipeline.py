@@ -256,7 +256,11 @@ def problem(
     >>> solution.objective_s < layered.worst_case_s
     True
     """
-    return set_up(model, devices, options, **keywords).problem()
+    options = replace(options or PlaceOptions(), **keywords)
+    setup = _set_up(model, devices, options)
+    for warning in setup.warnings:
+        options.on_warning(warning)
+    return setup.problem()
 
 
 def _set_up(

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from gnnplace.api import measuring, set_up
+from gnnplace.api import measuring, problem, set_up
 from gnnplace.api.measuring import profiled, profiled_anew
 from gnnplace.api.problem_setup import stored_costs
 from gnnplace.api.workload import Workload, load_workload
@@ -134,6 +134,15 @@ def test_the_warning_is_among_those_of_the_answer(machine: Machine, workload: Wo
         machine.op_s = machine.now_op_s = op_s
         warnings = set_up(workload.onnx.path, "cpu:0", measure=True, force=True).warnings
         assert any("is profiled again" in text for text in warnings) == is_new
+
+
+def test_the_warning_is_heard_where_the_answer_has_none(machine: Machine, workload: Workload) -> None:
+    assert workload.onnx is not None
+    for op_s, is_new in ((1e-3, False), (1e-2, True)):
+        machine.op_s = machine.now_op_s = op_s
+        heard = list[str]()
+        problem(workload.onnx.path, "cpu:0", measure=True, force=True, on_warning=heard.append)
+        assert any("is profiled again" in text for text in heard) == is_new
 
 
 def test_a_profile_always_probes_every_two_devices(machine: Machine, workload: Workload) -> None:

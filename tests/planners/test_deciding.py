@@ -16,9 +16,9 @@ from gnnplace.graph.units import grow_region
 from gnnplace.planners.classical.annealing import plan as plan_annealing
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.estimates import scheduled
-from gnnplace.planners.classical.list_schedule import ListSchedule, rank_order
+from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn import builds
-from gnnplace.planners.gnn.builds import PolicyBuilder, sample_budget
+from gnnplace.planners.gnn.builds import PolicyBuilder, critical_stretch, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import (
     DecisionTables,
@@ -215,19 +215,18 @@ def test_the_policy_decides_a_placement_again_and_knows_its_schedule(monkeypatch
 
 
 def test_stretches_that_are_decided_again_lie_around_critical_units_and_have_all_lengths() -> None:
-    problem = random_layers(2)
-    builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
-    by_rank = np.argsort(np.unique(problem.unit_of_op[rank_order(problem)], return_index=True)[1])
-    slack = np.full(problem.num_units, 0.5)
-    slack[by_rank[[3, 20]]] = 0.0, 0.01
+    rng, units = np.random.default_rng(0), 40
+    position, slack = rng.permutation(units), np.full(units, 0.5)
+    in_order = np.argsort(position)
+    slack[in_order[[3, 20]]] = 0.0, 0.01
     lengths = set[int]()
     for _ in range(300):
-        chosen = np.flatnonzero(builder._stretch(slack)[by_rank])
+        chosen = np.flatnonzero(critical_stretch(position, slack, rng)[in_order])
         assert (np.diff(chosen) == 1).all()
         assert {3, 20} & set(chosen)
         lengths.add(len(chosen))
     assert min(lengths) <= 2
-    assert max(lengths) > 0.8 * problem.num_units
+    assert max(lengths) > 0.8 * units
 
 
 def test_a_placement_that_cannot_run_is_not_built_again() -> None:

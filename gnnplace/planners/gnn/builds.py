@@ -16,7 +16,14 @@ from gnnplace.planners.classical.estimates import estimated_peak_bytes
 from gnnplace.planners.classical.heft_portfolio import noisy_costs
 from gnnplace.planners.classical.list_schedule import ListSchedule, rank_order
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decided, decide, empty_trace
-from gnnplace.planners.gnn.decision_tables import Reference, decision_tables, for_sample, no_reference, reference_to
+from gnnplace.planners.gnn.decision_tables import (
+    DecisionTables,
+    Reference,
+    decision_tables,
+    for_sample,
+    no_reference,
+    reference_to,
+)
 from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
@@ -33,6 +40,28 @@ _WHOLE, _STRETCHES = 1, 3  # placements at each temperature in which all units, 
 def sample_budget(samples: float) -> float:
     """The budget as a feature of a decision: 0 if a single sample counts, 1 if the best of `MOST_SAMPLES` or more counts."""
     return math.log(min(max(1.0, samples), MOST_SAMPLES)) / math.log(MOST_SAMPLES)
+
+
+def decision_positions(unit_of_op: IntArray, order: IntArray) -> IntArray:
+    """`[U]` positions of the units in the order in which they are decided, that of their first ops in `order` `[N]`.
+
+    >>> decision_positions(np.array([0, 0, 1, 2]), np.array([2, 0, 3, 1])).tolist()
+    [1, 0, 2]
+    """
+    _, first = np.unique(unit_of_op[order], return_index=True)
+    return np.argsort(np.argsort(first))
+
+
+def critical_stretch(position: IntArray, slack: FloatArray, rng: np.random.Generator) -> BoolArray:
+    """`[U]` a stretch of random length, short ones as likely as long ones, around a unit on the critical path.
+
+    `position` `[U]` orders the units; `slack` `[U]` is a share of the makespan.
+    """
+    length = int(math.exp(rng.uniform(math.log(_LEAST_STRETCH), math.log(max(_LEAST_STRETCH, len(position))))))
+    centre = position[rng.choice(np.flatnonzero(slack <= max(_CRITICAL_SLACK, slack.min())))]
+    first = max(0, centre - length // 2)
+    stretch: BoolArray = (position >= first) & (position < first + length)
+    return stretch
 
 
 @dataclass(eq=False)
@@ -57,7 +86,8 @@ class PolicyBuilder:
         count = min(count, self._left)
         parts, reference, budget = self._unplaced, no_reference(self._tables), sample_budget(count)
         for number in range(count):
-            yield _schedule(self._decide(parts, reference, Choice(float(number > 0), budget, NO_TEACHER), number))
+            choice = Choice(float(number > 0), budget, NO_TEACHER)
+            yield _schedule(self._decide(parts, reference, choice, for_sample(self._tables, number)))
 
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
         """Assignments `[N]` in which the policy has decided units of `assignment` again, all of them or a stretch of random length.
@@ -71,40 +101,18 @@ class PolicyBuilder:
         if not np.isfinite(kept.end_s).all():  # an op is on a device that cannot run it, or that none can reach
             return
         parts, reference = self._referenced(kept)
+        position = decision_positions(self.problem.unit_of_op, self._tables.order)
         for number in range(_WHOLE + _STRETCHES):
             for sample, temperature in enumerate(_TEMPERATURES):
                 if number >= _WHOLE:
-                    reference.free[:] = self._stretch(reference.slack)
+                    reference.free[:] = critical_stretch(position, reference.slack, self.rng)
                 choice = Choice(temperature, sample_budget(LEAST_SAMPLES), NO_TEACHER)
                 order = rank_order(self.problem, *noisy_costs(self.problem, self.rng))
-                yield self._decide(parts, reference, choice, sample, order).assignment
+                tables = for_sample(self._tables, sample)._replace(order=order)
+                yield self._decide(parts, reference, choice, tables).assignment
 
-    def _stretch(self, slack: FloatArray) -> BoolArray:
-        """`[U]` a stretch of random length, short ones as likely as long ones, around a unit on the critical path.
-
-        It lies in the order in which units are decided without noise; `slack` `[U]` is a share of the makespan.
-        """
-        units, rng = self.problem.num_units, self.rng
-        length = int(math.exp(rng.uniform(math.log(_LEAST_STRETCH), math.log(max(_LEAST_STRETCH, units)))))
-        centre = self._position[rng.choice(np.flatnonzero(slack <= max(_CRITICAL_SLACK, slack.min())))]
-        first = max(0, centre - length // 2)
-        chosen: BoolArray = (self._position >= first) & (self._position < first + length)
-        return chosen
-
-    @cached_property
-    def _position(self) -> IntArray:
-        """`[U]` of the units in the order in which they are decided."""
-        _, first = np.unique(self.problem.unit_of_op[self._tables.order], return_index=True)
-        return np.argsort(np.argsort(first))
-
-    def _decide(
-        self, parts: DecisionParts, reference: Reference, choice: Choice, number: int, order: IntArray | None = None
-    ) -> Decided:
-        """Sample `number` of the schedules, of ops in `order` `[N]`; without it by falling upward rank."""
+    def _decide(self, parts: DecisionParts, reference: Reference, choice: Choice, tables: DecisionTables) -> Decided:
         self._left -= 1
-        tables = for_sample(self._tables, number)
-        if order is not None:
-            tables = tables._replace(order=order)
         with deferred_interrupts():
             return decide(tables, reference, parts, choice, self._untraced, self.rng)
 
@@ -112,7 +120,7 @@ class PolicyBuilder:
         """The estimated schedule of an assignment `[N]`."""
         reference = no_reference(self._tables)
         reference.devices[:], reference.free[:] = self.problem.unit_devices(assignment), False
-        return self._decide(self._unplaced, reference, Choice(0.0, 0.0, NO_TEACHER), 0)
+        return self._decide(self._unplaced, reference, Choice(0.0, 0.0, NO_TEACHER), for_sample(self._tables, 0))
 
     def _referenced(self, decided: Decided) -> tuple[DecisionParts, Reference]:
         """A schedule as a reference in which all units are free, and the policy for it."""
