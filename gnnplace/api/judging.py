@@ -116,8 +116,9 @@ def executed_plan(
             )
             setup, answer = setup.with_session(plain.best_session, plain.single_device, plain.ratio), PLAIN_SESSION
         index = setup.topology.device_index[plain.best_session]
-        if set(chosen.assignment.tolist()) != {index}:
+        if (chosen.assignment != index).any():
             kept = answer
+        if (chosen.assignment != index).any() or (solution.placement.assignment != index).any():
             warnings.append(warning)
         chosen = Placement(np.full_like(chosen.assignment, index))
     if not comparison.confirmed:
