@@ -165,6 +165,17 @@ def test_the_planner_loads_the_policy_file_and_refuses_a_broken_one(tmp_path: Pa
         plan(problem, Budget(120), 0, GnnConfig(policy=path))
 
 
+def test_a_policy_can_be_given_by_itself_by_its_name_or_by_its_file(tmp_path: Path) -> None:
+    problem, path, network = random_layers(4), tmp_path / "policy.safetensors", build_policy(0)
+    save_policy(path, network, {})
+    by_file, by_itself = (plan(problem, Budget(30), 0, GnnConfig(policy=policy)) for policy in (path, network))
+    assert np.array_equal(by_file.placement.assignment, by_itself.placement.assignment)
+    by_name, by_itself = (
+        plan(problem, Budget(30), 0, GnnConfig(policy=policy)) for policy in ("prior", LinearPolicy(PRIOR))
+    )
+    assert np.array_equal(by_name.placement.assignment, by_itself.placement.assignment)
+
+
 def test_starts_come_best_first_and_hold_the_single_devices() -> None:
     problem = random_layers(3)
     search = Search(problem, Budget(60), "test", 0)

@@ -17,7 +17,8 @@ from gnnplace.policy.network import PolicyConfig, PolicyNetwork
 
 def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -> None:
     network, _ = load_policy(SHIPPED_POLICY)
-    loaded = named_policy(GnnConfig().policy)
+    assert GnnConfig().policy == "shipped"
+    loaded = named_policy("shipped")
     assert isinstance(loaded, PolicyNetwork)
     assert loaded.state_dict().keys() == network.state_dict().keys()
     assert all(torch.equal(loaded.state_dict()[name], weights) for name, weights in network.state_dict().items())

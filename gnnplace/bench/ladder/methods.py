@@ -15,10 +15,14 @@ from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Planner, Solution
 from gnnplace.policy import SHIPPED_POLICY
 
-LEARNED, PRIOR, UNIFORM = "gnn", "gnn-prior", "gnn-uniform"
+LEARNED, PRIOR, UNIFORM, UNTRAINED = "gnn", "gnn-prior", "gnn-uniform", "gnn-untrained"
 _POLICIES: Mapping[str, str] = {UNIFORM: "uniform", PRIOR: "prior"}
-METHODS = ("constructions", "annealing", "annealing-portfolio", UNIFORM, PRIOR, LEARNED)
-"""Constructions alone, annealing from a simple start and from the best construction, and one search under three policies."""
+METHODS = ("constructions", "annealing", "annealing-portfolio", UNTRAINED, UNIFORM, PRIOR, LEARNED)
+"""Constructions alone, annealing from a simple start and from the best construction, and one search under four policies.
+
+The untrained one is the network of the learned one with random weights, drawn by the seed of the run. It builds and revises as many
+placements, so that what it lacks is due to weights alone.
+"""
 _FIRST_BATCH, _GROWTH = 10, 2
 
 
@@ -50,11 +54,21 @@ def planner_of(method: str, policy: Path | None = None) -> Planner:
     """The planner of a method; `policy` replaces the shipped one of the learned row."""
     if method == "constructions":
         return plan_constructions
+    if method == UNTRAINED:
+        return plan_untrained
     if method not in (LEARNED, *_POLICIES):
         return load_planner(method)
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
     return partial(plan, config=GnnConfig(policy=_POLICIES.get(method, policy or SHIPPED_POLICY)))
+
+
+def plan_untrained(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """`gnn` with random weights."""
+    from gnnplace.planners.gnn.planner import GnnConfig, plan
+    from gnnplace.policy.network import build_policy
+
+    return plan(problem, budget, seed, GnnConfig(policy=build_policy(seed)))
 
 
 def plan_constructions(problem: Problem, budget: Budget, seed: int) -> Solution:

@@ -10,7 +10,7 @@ from gnnplace.bench.generalization.rows import sha256_of
 from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.ladder.means import Mean, mean_over_families, mean_where_all_fit, ratios_by_case
-from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM
+from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM, UNTRAINED
 from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.policy import SHIPPED_POLICY
@@ -24,6 +24,7 @@ _DRAWN = frozenset({"wavefront"})
 _PAIRS = (
     ("learned_to_prior", LEARNED, PRIOR),
     ("learned_to_uniform", LEARNED, UNIFORM),
+    ("learned_to_untrained", LEARNED, UNTRAINED),
     ("learned_to_annealing_portfolio", LEARNED, "annealing-portfolio"),
 )
 COLUMNS = (

@@ -64,8 +64,8 @@ class GnnConfig:
     `annealing-portfolio` with a policy (63 cases, three seeds)."""
     revisit: RevisitConfig = RevisitConfig()
     walk: WalkConfig = WalkConfig()
-    policy: str | Path = "shipped"
-    """Name of a policy, see `gnnplace.policy.POLICIES`, or file of a trained one."""
+    policy: str | Path | Policy = "shipped"
+    """A policy, its name, see `gnnplace.policy.POLICIES`, or the file of a trained one."""
     execution: ExecutionConfig = ExecutionConfig()
     """Settings where evaluations are executions; the other fields then apply to searches in the simulator."""
     unlimited_evaluations_per_unit: int = 1000
@@ -96,7 +96,7 @@ def plan(
         GnnplaceError: a policy without weights is to be fine-tuned.
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
-    network = named_policy(config.policy)
+    network = config.policy if isinstance(config.policy, Policy) else named_policy(config.policy)
     if config.fine_tuning_share and not isinstance(network, PolicyNetwork):
         raise GnnplaceError(
             f"the policy {config.policy!r} has no weights to train; leave fine_tuning_share at 0, or choose another"
