@@ -81,7 +81,8 @@ def answer_lines(result: dict[str, Any]) -> list[str]:
     else:
         lines = [f"1 run on {devices}: {median}; --repeat N measures it"]
     if result["throughput_s"] is not None:
-        period = f"{format_s(result['throughput_s'])} +- {format_s(result['throughput_spread_s'])} per request"
+        spread = f" +- {format_s(result['throughput_spread_s'])}" if result["throughput_spread_s"] else ""
+        period = f"{format_s(result['throughput_s'])}{spread} per request"
         lines.append(f"pipelined, up to {result['max_in_flight']} at once: {period}")
     return lines
 

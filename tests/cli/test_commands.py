@@ -228,3 +228,8 @@ def test_one_run_states_no_spread() -> None:
     found = {"devices": ["cpu:0"], "median_s": 2e-3, "spread_s": 0.0, "repeats": 1, "throughput_s": None}
     assert answer_lines(found) == ["1 run on cpu:0: 2.00 ms; --repeat N measures it"]
     assert answer_lines(found | {"repeats": 3, "spread_s": 1e-4}) == ["3 runs on cpu:0: 2.00 ms +- 100 us (median)"]
+    # Few requests fill the pipeline once, which shows no spread.
+    pipelined = {"repeats": 3, "spread_s": 1e-4, "throughput_s": 1e-3, "throughput_spread_s": 0.0, "max_in_flight": 3}
+    assert answer_lines(found | pipelined)[1] == "pipelined, up to 3 at once: 1.00 ms per request"
+    spread = answer_lines(found | pipelined | {"throughput_spread_s": 1e-4})[1]
+    assert spread == "pipelined, up to 3 at once: 1.00 ms +- 100 us per request"
