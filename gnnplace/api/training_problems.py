@@ -22,6 +22,7 @@ from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
+from gnnplace.random_numbers import log_uniform
 from gnnplace.training.search_ppo import TrainingProblem
 from models_zoo.networks.catalog import FAMILIES, GENERATED
 from models_zoo.networks.generated.sampling import sample_graph
@@ -105,7 +106,7 @@ class SampledProblems:
     def _drawn(self, number: int, rng: np.random.Generator) -> TrainingProblem | None:
         """None if the problem is too large or no start fits."""
         ranges = self.ranges
-        units = round(float(np.exp(rng.uniform(np.log(ranges.min_units), np.log(ranges.unit_limit(number))))))
+        units = round(log_uniform(rng, ranges.min_units, ranges.unit_limit(number)))
         setup = _set_up(_graph(rng, units, ranges), units, rng, ranges)
         problem = setup.problem()
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Link, Topology
 from gnnplace.errors import InvalidTopology
+from gnnplace.random_numbers import log_uniform
 
 Range = tuple[float, float]
 """Smallest and largest value of a log-uniform distribution."""
@@ -73,18 +74,18 @@ def sample_devices(rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges
     """
     count = int(rng.choice(ranges.num_devices))
     if rng.random() < ranges.hosts_only_share:
-        rate = _draw(rng, ranges.core_flops_per_s)
+        rate = log_uniform(rng, *ranges.core_flops_per_s)
         cores = _devices("cpu", f"{HOST_KIND_PREFIX}-core", count, rate, rng, ranges)
         return Topology(f"cores x{count}", cores, tuple(_links(cores, (), rng, ranges)))
-    rate = _draw(rng, ranges.accelerator_flops_per_s)
+    rate = log_uniform(rng, *ranges.accelerator_flops_per_s)
     kinds = min(int(rng.integers(1, ranges.max_kinds + 1)), count - 1)
     members = np.bincount(np.sort(rng.integers(kinds, size=count - 1 - kinds)), minlength=kinds) + 1
     sizes = {chr(ord("a") + number): size for number, size in enumerate(members.tolist())}
     accelerators: tuple[Device, ...] = ()
     for kind, size in sizes.items():
-        speed = 1.0 if kind == "a" else _draw(rng, ranges.kind_speed)
+        speed = 1.0 if kind == "a" else log_uniform(rng, *ranges.kind_speed)
         accelerators += _devices(kind, kind, size, speed * rate, rng, ranges)
-    host = _devices("cpu", f"{HOST_KIND_PREFIX}-host", 1, _draw(rng, ranges.host_speed) * rate, rng, ranges)
+    host = _devices("cpu", f"{HOST_KIND_PREFIX}-host", 1, log_uniform(rng, *ranges.host_speed) * rate, rng, ranges)
     name = "+".join(f"{kind}x{size}" for kind, size in sizes.items())
     return Topology(f"{name}+host", (*accelerators, *host), tuple(_links(host, accelerators, rng, ranges)))
 
@@ -99,9 +100,9 @@ def limit_memory(
     accelerators = [device for device in topology.devices if not device.is_host]
     if not accelerators or rng.random() >= ranges.binding_share:
         return topology
-    total_bytes = needed_bytes * _draw(rng, ranges.binding_memory)
+    total_bytes = needed_bytes * log_uniform(rng, *ranges.binding_memory)
     uneven = rng.random() < ranges.binding_uneven_share
-    shares = np.array([_draw(rng, ranges.binding_uneven) if uneven else 1.0 for _ in accelerators])
+    shares = np.array([log_uniform(rng, *ranges.binding_uneven) if uneven else 1.0 for _ in accelerators])
     sizes = dict(zip((each.name for each in accelerators), total_bytes * shares / shares.sum(), strict=True))
     devices = (each if each.is_host else replace(each, memory_bytes=int(sizes[each.name])) for each in topology.devices)
     return replace(topology, devices=tuple(devices))
@@ -110,8 +111,8 @@ def limit_memory(
 def _devices(
     name: str, kind: str, count: int, flops_per_s: float, rng: np.random.Generator, ranges: DeviceRanges
 ) -> tuple[Device, ...]:
-    bandwidth = flops_per_s * _draw(rng, ranges.bytes_per_flop)
-    overhead_s = _draw(rng, ranges.dispatch_overhead_s)
+    bandwidth = flops_per_s * log_uniform(rng, *ranges.bytes_per_flop)
+    overhead_s = log_uniform(rng, *ranges.dispatch_overhead_s)
     return tuple(
         Device(f"{name}:{number}", kind, None, {"float32": flops_per_s}, bandwidth, overhead_s)
         for number in range(count)
@@ -121,8 +122,8 @@ def _devices(
 def _links(
     hosts: tuple[Device, ...], accelerators: tuple[Device, ...], rng: np.random.Generator, ranges: DeviceRanges
 ) -> Iterator[Link]:
-    latency_s, bandwidth = _draw(rng, ranges.latency_s), _draw(rng, ranges.bandwidth_bytes_per_s)
-    direct = bandwidth * _draw(rng, ranges.direct_speed)
+    latency_s, bandwidth = log_uniform(rng, *ranges.latency_s), log_uniform(rng, *ranges.bandwidth_bytes_per_s)
+    direct = bandwidth * log_uniform(rng, *ranges.direct_speed)
     star = rng.random() < ranges.star_share
     shared = star and rng.random() < ranges.shared_bus_share
     uneven = rng.random() < ranges.uneven_share
@@ -130,12 +131,8 @@ def _links(
         between_accelerators = not one.is_host and not other.is_host
         if between_accelerators and star:
             continue
-        share = _draw(rng, ranges.uneven_speed) if uneven else 1.0
+        share = log_uniform(rng, *ranges.uneven_speed) if uneven else 1.0
         rate = share * (direct if between_accelerators else bandwidth)
         bus = shared and not one.is_host
         yield Link(one.name, other.name, latency_s, rate, "bus:out" if bus else None)
         yield Link(other.name, one.name, latency_s, rate, "bus:in" if bus else None)
-
-
-def _draw(rng: np.random.Generator, between: Range) -> float:
-    return float(np.exp(rng.uniform(np.log(between[0]), np.log(between[1]))))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork, policy_inputs
+from gnnplace.random_numbers import log_uniform
 from gnnplace.training.lessons import Lesson, LessonUpdate, lesson_update
 from gnnplace.training.process_group import ProcessGroup, StartGroup, process_group
 from gnnplace.training.run_state import RunState, read_state, write_state
@@ -192,7 +193,7 @@ def _search(
     times_s.append(time.perf_counter())
     batch = []
     for problem in problems:
-        evaluations = round(float(np.exp(rng.uniform(*np.log(config.evaluations)))))
+        evaluations = round(log_uniform(rng, *config.evaluations))
         seeds = rng.integers(2**31, size=config.searches).tolist()
         batch.append(task.searches(state.network, policy_inputs(problem.problem), problem, evaluations, seeds))
     times_s.append(time.perf_counter())

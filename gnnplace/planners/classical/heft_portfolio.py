@@ -11,6 +11,7 @@ from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evalu
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
 from gnnplace.planners.search import Search, Seen
 from gnnplace.planners.solution import Budget, Solution
+from gnnplace.random_numbers import log_uniform
 
 TRANSFER_FACTORS = tuple(np.geomspace(0.5, 20.0, 8).tolist())
 """Factors on transfer times; a larger one keeps more ops together, and the best one differs from graph to graph."""
@@ -75,7 +76,7 @@ def noisy_options(
 
 def noisy_costs(problem: Problem, rng: np.random.Generator) -> tuple[float, FloatArray]:
     """A random factor on transfers, and factors `[N]` on the ops' mean times, from which ranks are computed."""
-    factor = float(np.exp(rng.uniform(np.log(TRANSFER_FACTORS[0]), np.log(TRANSFER_FACTORS[-1]))))
+    factor = log_uniform(rng, TRANSFER_FACTORS[0], TRANSFER_FACTORS[-1])
     return factor, np.exp(NOISE * rng.normal(size=problem.graph.num_ops))
 
 

@@ -31,6 +31,7 @@ from gnnplace.planners.classical.repair import Repair
 from gnnplace.planners.classical.repair_moves import move_costs
 from gnnplace.planners.search import Search, Seen
 from gnnplace.planners.solution import Budget, Solution
+from gnnplace.random_numbers import log_uniform
 
 _BUILDS = (8, 200)  # fewest and most schedules that are built before the best of them are evaluated
 _OPS_BUILT = 4_000_000  # ops times devices of all these schedules, which take two seconds
@@ -259,7 +260,7 @@ def packed_schedules(problem: Problem, rng: np.random.Generator) -> Iterator[Lis
     """Random packed schedules without end."""
     graph, prices, memory = problem.graph, _Prices(problem), _Transient(problem)
     while True:
-        factor = float(np.exp(rng.uniform(*np.log(_TRANSFER_FACTORS))))
+        factor = log_uniform(rng, *_TRANSFER_FACTORS)
         share, noise = float(rng.choice(_MEMORY_SHARES)), float(rng.choice(_NOISES))
         if rng.random() < 0.5:
             order = rank_order(problem, factor, np.exp(noise * rng.normal(size=graph.num_ops)))

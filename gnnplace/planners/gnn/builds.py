@@ -27,6 +27,7 @@ from gnnplace.planners.gnn.decision_tables import (
 from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
+from gnnplace.random_numbers import log_uniform
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 12
 """Samples of which the best counts, at least and at most, when the policy is trained."""
@@ -57,7 +58,7 @@ def critical_stretch(position: IntArray, slack: FloatArray, rng: np.random.Gener
 
     `position` `[U]` orders the units; `slack` `[U]` is a share of the makespan.
     """
-    length = int(math.exp(rng.uniform(math.log(_LEAST_STRETCH), math.log(max(_LEAST_STRETCH, len(position))))))
+    length = int(log_uniform(rng, _LEAST_STRETCH, max(_LEAST_STRETCH, len(position))))
     centre = position[rng.choice(np.flatnonzero(slack <= max(_CRITICAL_SLACK, slack.min())))]
     first = max(0, centre - length // 2)
     stretch: BoolArray = (position >= first) & (position < first + length)

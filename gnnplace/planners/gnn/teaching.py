@@ -25,6 +25,7 @@ from gnnplace.policy.decisions import DecisionParts
 from gnnplace.policy.features import sweep_features, unplaced_features
 from gnnplace.policy.network import Decisions, PolicyInputs, PolicyNetwork
 from gnnplace.policy.pair_features import budget_feature, pair_features
+from gnnplace.random_numbers import log_uniform
 from gnnplace.training.lessons import DecisionLesson, Lesson, MoveLesson, group_advantages
 from gnnplace.training.search_ppo import TrainingProblem
 from gnnplace.training.search_trace import SearchTrace
@@ -234,7 +235,7 @@ class _Groups:
 
     def _walked(self, devices: IntArray, seconds: float, evaluations: tuple[int, int]) -> tuple[IntArray, float]:
         """The best placement of an annealing search of random length from `devices` `[U]`, and its seconds."""
-        count = round(float(np.exp(self.rng.uniform(*np.log(evaluations)))))
+        count = round(log_uniform(self.rng, *evaluations))
         warm_s, cold_s = (temperature * seconds for temperature in self.config.temperatures)
         start = devices[self.problem.unit_of_op]
         request = WalkRequest(start, count, warm_s, cold_s, AnnealingConfig().proposals)
@@ -244,7 +245,7 @@ class _Groups:
     def _region(self) -> BoolArray:
         """`[U]` true for units to decide anew."""
         units, rng = self.problem.num_units, self.rng
-        size = int(np.exp(rng.uniform(*np.log(self.config.region))))
+        size = int(log_uniform(rng, *self.config.region))
         first, free = int(rng.integers(units)), np.zeros(units, dtype=np.bool_)
         draw_region(self.problem.unit_graph, first, size, free, np.zeros(units, dtype=np.int64), rng)
         return free
