@@ -200,21 +200,18 @@ def test_the_policy_decides_a_placement_again_and_knows_its_schedule(monkeypatch
     revised = list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).revisions(assignment))
     (plain, _, _, kept), *again = decided
     assert (kept.assignment == assignment).all()
-    assert [choice.temperature for _, _, choice, _ in again] == [1.0, 2.0] * 8
+    assert [choice.temperature for _, _, choice, _ in again] == [1.0, 2.0] * 4
     assert [bool(reference.free.all()) for _, reference, _, _ in again[:2]] == [True, True]
     assert len({tuple(tables.order) for tables, _, _, _ in again}) > 1
-    for tables, reference, _, found in again:
+    for row, (tables, reference, _, found) in zip(revised, again, strict=True):
         assert sorted(tables.order) == sorted(plain.order)
-        assert (problem.unit_devices(found.assignment) == reference.devices)[~reference.free].all()
+        assert (row == found.assignment).all()
+        assert (problem.unit_devices(row) == reference.devices)[~reference.free].all()
         assert (reference.devices == problem.unit_devices(assignment)).all()
         assert reference.span_s[0] == kept.end_s.max()
         assert reference.slack.min() == pytest.approx(0.0, abs=1e-12)
         assert reference.load.max() <= 1.0
         assert (reference.tail_s <= reference.span_s[0] - kept.end_s + 1e-12).all()
-    seconds = {tuple(found.assignment): found.end_s.max() for _, _, _, found in again}
-    seconds.pop(tuple(assignment), None)
-    assert len(seconds) > 6
-    assert [seconds[tuple(row)] for row in revised] == sorted(seconds.values())[:6]
 
 
 def test_stretches_that_are_decided_again_lie_around_critical_units_and_have_all_lengths() -> None:
@@ -233,19 +230,19 @@ def test_stretches_that_are_decided_again_lie_around_critical_units_and_have_all
 
 
 def test_a_placement_that_cannot_run_is_not_built_again() -> None:
-    problem = problem_of(OpGraph.build("two", [Op("a"), Op("b")]), full_mesh(2), np.array([[1.0, np.inf], [1.0, 1.0]]))
+    problem = problem_of(OpGraph.build("one", [Op("a")]), full_mesh(2), np.array([[1.0, np.inf]]))
     builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
-    assert [row.tolist() for row in builder.revisions(np.array([0, 0]))] == [[0, 1]]
-    assert list(builder.revisions(np.array([1, 0]))) == []
+    assert [row.tolist() for row in builder.revisions(np.array([0]))] == [[0]] * 8
+    assert list(builder.revisions(np.array([1]))) == []
 
 
 def test_fewer_schedules_are_built_and_none_again_where_problems_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_layers(2)
-    monkeypatch.setattr(builds, "_MOST_PAIRS", 22 * problem.action_mask.size)
+    monkeypatch.setattr(builds, "_MOST_PAIRS", 14 * problem.action_mask.size)
     builder = PolicyBuilder(problem, NETWORK, np.random.default_rng(0))
     built = [schedule.assignment for schedule in builder.schedules(5)]
-    assert (len(built), len(list(builder.revisions(built[0]))), list(builder.revisions(built[0]))) == (5, 6, [])
-    assert len(list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).schedules(30))) == 22
+    assert (len(built), len(list(builder.revisions(built[0]))), list(builder.revisions(built[0]))) == (5, 8, [])
+    assert len(list(PolicyBuilder(problem, NETWORK, np.random.default_rng(0)).schedules(20))) == 14
 
 
 def test_other_schedules_are_starts_where_their_estimates_are_good() -> None:

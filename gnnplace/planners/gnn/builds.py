@@ -12,7 +12,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import empty_timing, write_times
 from gnnplace.evaluation import Problem
 from gnnplace.interruption import deferred_interrupts
-from gnnplace.planners.classical.estimates import estimate, estimated_peak_bytes, ranked
+from gnnplace.planners.classical.estimates import estimated_peak_bytes
 from gnnplace.planners.classical.heft_portfolio import noisy_costs
 from gnnplace.planners.classical.list_schedule import ListSchedule, rank_order
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, Decided, decide, empty_trace
@@ -31,12 +31,11 @@ from gnnplace.random_numbers import log_uniform
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 12
 """Samples of which the best counts, at least and at most, when the policy is trained."""
-_MOST_PAIRS = 3_000_000  # units times devices of all schedules together; a pair takes about two microseconds
+_MOST_PAIRS = 2_000_000  # units times devices of all schedules together; a pair takes about two microseconds
 _TEMPERATURES = (1.0, 2.0)  # of the scores when a placement is decided again
 _LEAST_STRETCH = 2
 _CRITICAL_SLACK = 0.01  # of the makespan
-_WHOLE, _STRETCHES = 1, 7  # placements at each temperature in which all units, or those of a stretch, are decided again
-_KEPT = 6  # of these placements, the best by the schedules that the policy decided
+_WHOLE, _STRETCHES = 1, 3  # placements at each temperature in which all units, or those of a stretch, are decided again
 
 
 def sample_budget(samples: float) -> float:
@@ -94,21 +93,11 @@ class PolicyBuilder:
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
         """Assignments `[N]` in which the policy has decided units of `assignment` again, all of them or a stretch of random length.
 
-        Units are decided in order of ranks with noise, each time another one, and at several temperatures. Of all that are decided, only
-        those with the best estimates by their schedules are given, as estimates by single ops take longer than decisions. None where
-        `assignment` cannot run.
+        Units are decided in order of ranks with noise, each time another one, and at several temperatures. None where `assignment`
+        cannot run.
         """
         if self._left <= len(_TEMPERATURES) * (_WHOLE + _STRETCHES):
             return
-        made = {
-            decided.assignment.tobytes(): estimate(self.problem, decided.assignment, _schedule(decided))
-            for decided in self._revised(assignment)
-        }
-        made.pop(assignment.tobytes(), None)
-        best = ranked(self.problem, list(made.values())) if made else []
-        yield from (each.assignment for each in best[:_KEPT])
-
-    def _revised(self, assignment: IntArray) -> Iterator[Decided]:
         kept = self._kept(assignment)
         if not np.isfinite(kept.end_s).all():  # an op is on a device that cannot run it, or that none can reach
             return
@@ -121,7 +110,7 @@ class PolicyBuilder:
                 choice = Choice(temperature, sample_budget(LEAST_SAMPLES), NO_TEACHER)
                 order = rank_order(self.problem, *noisy_costs(self.problem, self.rng))
                 tables = for_sample(self._tables, sample)._replace(order=order)
-                yield self._decide(parts, reference, choice, tables)
+                yield self._decide(parts, reference, choice, tables).assignment
 
     def _decide(self, parts: DecisionParts, reference: Reference, choice: Choice, tables: DecisionTables) -> Decided:
         self._left -= 1
