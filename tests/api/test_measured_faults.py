@@ -117,7 +117,7 @@ def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_
 ) -> None:
     # Without fused groups, the multiplications can be placed apart from their kernel.
     monkeypatch.setattr("gnnplace.api.problem_setup._fused", lambda *_: None)
-    # Random placements do not depend on measured seconds, so that both searches have the same.
+    # The first generation is random and does not depend on measured seconds, so that both searches have the same placements.
     search = searched(place(FRAGILE, planner="genetic"))
     assert (search["executed"] > search["failed"] > 0, search["retried"]) == (True, 0)
     again = searched(place(FRAGILE, planner="genetic"))
