@@ -16,7 +16,7 @@ from gnnplace.planners.classical.annealing import anneal
 from gnnplace.planners.classical.constructions import evaluate_starts, starts_within
 from gnnplace.planners.classical.estimates import Revise
 from gnnplace.planners.classical.list_schedule import ListSchedule
-from gnnplace.planners.gnn.builds import PolicyBuilder
+from gnnplace.planners.gnn.builds import REVISIONS, PolicyBuilder
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
@@ -27,6 +27,7 @@ from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.checkpoint import Policy, named_policy
 from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
+_REVISIONS = 14  # of each placement with one of the best estimates; list scheduling makes those that no policy decides
 _LEAST_BUILDS = 32  # schedules that the policy builds, of which those with the best estimates are evaluated
 
 
@@ -126,15 +127,17 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy | None, c
     revisers = list[Revise]()
     if network is not None and search.problem.num_moves:
         is_few = search.budget.evaluations is not None and search.budget.evaluations <= config.revised_evaluations
+        by_lists = _REVISIONS
         # Constructions use the same random numbers with any policy.
         for_builder, for_rebuilds = rng.spawn(2)
-        if is_few:
-            revisers.append(Rebuilds(search.problem, for_rebuilds).revisions)
         if isinstance(network, PolicyNetwork) and network.decides:
             builder = PolicyBuilder(search.problem, network, for_builder)
             built = builder.schedules(max(_LEAST_BUILDS, config.max_starts))
+            by_lists -= REVISIONS
             if is_few:
                 revisers.append(builder.revisions)
+        if is_few:
+            revisers.insert(0, Rebuilds(search.problem, for_rebuilds, by_lists).revisions)
     starts = evaluate_starts(search, config.max_starts, rng, built, revisers)
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:

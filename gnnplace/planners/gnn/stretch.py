@@ -18,7 +18,6 @@ from gnnplace.planners.classical.list_state import Machine, Work, list_machine, 
 
 PULL = 1.5
 """Factor by which other devices look slower outside of the stretch."""
-_REBUILT = 6  # placements from each that is revised
 _LEAST_WINDOW = 2  # half of a stretch
 
 
@@ -66,6 +65,8 @@ class Rebuilds:
 
     problem: Problem
     rng: np.random.Generator
+    count: int
+    """Placements from each."""
 
     def __post_init__(self) -> None:
         self._tables = stretch_tables(self.problem)
@@ -73,7 +74,7 @@ class Rebuilds:
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
         """Assignments `[N]` that differ from `assignment` in a stretch of random length, up to all ops."""
         widest = max(_LEAST_WINDOW, len(assignment) // 2)
-        for log_window in self.rng.uniform(math.log(_LEAST_WINDOW), math.log(widest), _REBUILT):
+        for log_window in self.rng.uniform(math.log(_LEAST_WINDOW), math.log(widest), self.count):
             with deferred_interrupts():
                 rebuilt = rebuild(self._tables, assignment, int(math.exp(log_window)), PULL, self.rng)
             yield rebuilt
