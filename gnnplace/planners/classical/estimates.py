@@ -186,13 +186,14 @@ def _live_peaks(
     """`[D]` largest sum of live tensors and workspace in each memory; `resident` `[D]` gives the number of memories."""
     num_ops, num_memories = len(home), len(resident)
     most = num_ops + len(tensors.producer) + len(tensors.consumers)
-    # All frees come before all allocations, so that a stable sort frees first at equal times.
-    time_s, change, memory = np.full(2 * most, np.inf), np.zeros(2 * most, np.int64), np.zeros(2 * most, np.int64)
+    begin_s, free_s = np.empty(most), np.empty(most)
+    held_bytes, memory = np.empty(most, np.int64), np.empty(most, np.int64)
     count = 0
     for op in range(num_ops):
-        time_s[count], change[count], memory[count] = end_s[op], -workspace_bytes[op], home[op]
-        time_s[most + count], change[most + count], memory[most + count] = start_s[op], workspace_bytes[op], home[op]
-        count += 1
+        if workspace_bytes[op]:
+            begin_s[count], free_s[count] = start_s[op], end_s[op]
+            held_bytes[count], memory[count] = workspace_bytes[op], home[op]
+            count += 1
     last_s = np.full(num_memories, -1.0)
     for tensor in range(len(tensors.producer)):
         producer, num_bytes = tensors.producer[tensor], tensors.num_bytes[tensor]
@@ -204,12 +205,17 @@ def _live_peaks(
         for place in range(num_memories):
             if last_s[place] >= 0.0:
                 made_s = start_s[producer] if place == home[producer] else end_s[producer]
-                time_s[count], change[count], memory[count] = last_s[place], -num_bytes, place
-                time_s[most + count], change[most + count], memory[most + count] = made_s, num_bytes, place
+                begin_s[count], free_s[count] = made_s, last_s[place]
+                held_bytes[count], memory[count] = num_bytes, place
                 count += 1
                 last_s[place] = -1.0
     live, peak = np.zeros(num_memories, np.int64), np.zeros(num_memories, np.int64)
-    for event in np.argsort(time_s, kind="mergesort"):
-        live[memory[event]] += change[event]
-        peak[memory[event]] = max(peak[memory[event]], live[memory[event]])
+    # All frees come before all allocations, so that a stable sort frees first at equal times.
+    for event in np.argsort(np.concatenate((free_s[:count], begin_s[:count])), kind="mergesort"):
+        if event < count:
+            live[memory[event]] -= held_bytes[event]
+        else:
+            place = memory[event - count]
+            live[place] += held_bytes[event - count]
+            peak[place] = max(peak[place], live[place])
     return peak

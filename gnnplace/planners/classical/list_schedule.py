@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -116,6 +117,7 @@ def connected_schedule(problem: Problem, build: Callable[[BoolArray], ListSchedu
     return schedule if schedule.connected else build(connected_mask(problem))
 
 
+@lru_cache(maxsize=4)  # searches build hundreds of schedules of one problem
 def mean_costs(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices."""
     graph = problem.graph
@@ -158,16 +160,18 @@ def schedule_ops(
         unit = work.unit_of_op[op]
         decided = state.unit_device[unit]
         best, best_start, best_end, best_place, best_over = -1, 0.0, np.inf, 0, np.inf
+        # Without a choice nothing is tried: transfers are sent at once. Copies that count against limits are counted before that.
+        sent = not machine.live and (decided >= 0 or np.isfinite(work.op_time_s[op]).sum() == 1)
         for device in range(num_devices):
             if work.op_time_s[op, device] == np.inf or (decided >= 0 and decided != device):
                 continue
-            ready = ready_s(op, device, work, machine, state, False)
             seconds = work.op_time_s[op, device] + segment_start_s(op, device, work, machine, state)
+            ready = ready_s(op, device, work, machine, state, sent)
             start, end, place = slot(ready, seconds, machine.overhead_s[device], device, busy)
             over = 0.0
             if end == np.inf:
                 over = np.inf
-            elif decided < 0:
+            elif decided < 0 and not sent:
                 used_bytes = 0.0
                 if machine.live:
                     memory = machine.memory_home[device]
@@ -189,7 +193,8 @@ def schedule_ops(
             peak_bytes[memory] = max(peak_bytes[memory], live_bytes[memory] + work.workspace_bytes[op])
         if decided < 0:
             place_unit(unit, best, work, machine, state)
-        ready_s(op, best, work, machine, state, True)
+        if not sent:
+            ready_s(op, best, work, machine, state, True)
         insert(best, best_place, best_start, best_end, True, busy)
         for device in range(num_devices):
             if machine.excludes[best, device]:
