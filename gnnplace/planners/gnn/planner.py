@@ -38,7 +38,7 @@ class GnnConfig:
     max_starts: int = 100
     """Most placements built as starts; small budgets allow fewer (`starts_within`)."""
     revised_evaluations: int = 500
-    """Most evaluations of a budget with which constructions are revised by their estimates, which takes two to four seconds. On 53
+    """Most evaluations of a budget with which constructions are revised by their estimates, which takes one to three seconds. On 53
     development cases without limits of memory, three seeds: 2.9, 2.2, 1.9, 1.6 and 0.5 % shorter with 1, 5, 20, 50 and 200
     evaluations. With 1,000 and 2,000 it gained nothing."""
     fine_tuning_share: float = 0.0
