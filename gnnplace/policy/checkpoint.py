@@ -21,7 +21,7 @@ from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
 FORMAT = "gnnplace.policy/1"
 _LINEAR: Mapping[str, Mapping[str, float]] = {"prior": PRIOR, "uniform": {}}
-_LATER_SWITCHES = ("schedule_features", "sweeps", "virtual")  # that cards of earlier versions lack
+_LATER_SWITCHES = ("schedule_features",)  # that cards of earlier versions lack
 Policy = PolicyNetwork | LinearPolicy
 """A policy of `gnn`: trained, or linear with weights by hand."""
 
@@ -139,7 +139,7 @@ def checked_config(stated: object, where: str) -> PolicyConfig:
     is_whole = values.keys() == defaults.keys() and all(type(values[name]) is type(defaults[name]) for name in defaults)
     sizes = [name for name, default in defaults.items() if type(default) is int]
     switches = [name for name, default in defaults.items() if type(default) is bool]
-    least = {name: 0 if name in ("decision_width", "sweeps", "virtual") else 1 for name in sizes}
+    least = {name: 0 if name == "decision_width" else 1 for name in sizes}
     if not is_whole or not all(least[name] <= values[name] <= 4096 for name in sizes):
         raise InvalidPolicy(
             f"{where}: 'config' is {shown(stated)}; expected the sizes {', '.join(sizes)} (1 to 4096) "

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnplace.arrays import IntArray
 from gnnplace.env.timing import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
 from gnnplace.policy.decisions import DecisionHead, DecisionParts, no_decisions
 from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
-from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, sweeps_of, torch_messages
+from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages
 from gnnplace.policy.features import (
     DEVICE_FEATURES,
     EDGE_FEATURES,
@@ -108,10 +107,6 @@ class PolicyConfig:
     """Width of the embedding of an op type."""
     decision_width: int = 64
     """Width of the first hidden layer of the head that decides, the second has half of it; 0: the policy only scores moves."""
-    sweeps: int = 0
-    """Sweeps along and against the edges after the rounds."""
-    virtual: int = 0
-    """1: after each round, all units receive the mean of all."""
     budget_features: bool = True
     """False: the remaining budget and shared resources are not among the features of moves, as where one model is executed to train."""
     message_passing: bool = True
@@ -157,13 +152,6 @@ class PolicyInputs:
     devices: Tensor  # [D, F]
 
 
-def first_ops(problem: Problem) -> IntArray:
-    """`[U]` position of each unit's first op in topological order."""
-    position = np.full(problem.num_units, problem.graph.num_ops, dtype=np.int64)
-    np.minimum.at(position, problem.unit_of_op[problem.graph.topological_order], np.arange(problem.graph.num_ops))
-    return position
-
-
 @lru_cache(maxsize=2)  # starts and search of one problem need the same
 def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
     """The static inputs of a problem; messages pass through DGL where it is installed, else through plain torch."""
@@ -171,7 +159,6 @@ def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
     features = graph_features(problem, tables)
     ends = torch.tensor(features.ends)
     messages = dgl_messages(to_dgl(problem, features)) if with_dgl else torch_messages(ends, problem.num_units)
-    messages = replace(messages, sweeps=sweeps_of(features.ends, first_ops(problem)))
     return PolicyInputs(
         tables, features, messages, torch.from_numpy(features.type_buckets), torch.from_numpy(features.devices)
     )
@@ -193,11 +180,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = MessagePassingEncoder(
-            config.hidden,
-            config.rounds if config.message_passing else 0,
-            config.type_width,
-            config.sweeps,
-            config.virtual,
+            config.hidden, config.rounds if config.message_passing else 0, config.type_width
         )
         fewer = 0 if config.budget_features else 1  # the last one of each
         sees_schedules = config.schedule_features

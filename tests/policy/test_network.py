@@ -1,8 +1,5 @@
 """Encoder, head, the compiled head and the whole network."""
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +8,6 @@ from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.checkpoint import named_policy
 from gnnplace.policy.dgl_graph import HAS_DGL, to_dgl
-from gnnplace.policy.encoder import SweepRound, sweeps_of, torch_messages
 from gnnplace.policy.features import DEVICE_FEATURES, NODE_FEATURES, SCHEDULE_NODE_FEATURES, sweep_features
 from gnnplace.policy.linear import PRIOR
 from gnnplace.policy.network import (
@@ -222,16 +218,3 @@ def test_times_of_a_schedule_that_are_switched_off_change_no_answer(blind: bool)
     moves.pair[..., [PAIR._fields.index(name) for name in SCHEDULE_PAIR]] += torch.arange(3.0)[:, None]
     moves.context[..., [CONTEXT._fields.index(name) for name in SCHEDULE_CONTEXT]] += 1.0
     assert torch.equal(network.logits(inputs, embeddings, moves), first) is blind
-
-
-def test_sweeps_pass_gradients_and_reach_every_descendant_and_ancestor() -> None:
-    ends = np.array([[0, 1, 2], [1, 2, 3]])
-    messages = replace(torch_messages(torch.tensor(ends), 5), sweeps=sweeps_of(ends, np.arange(5)))
-    layer = SweepRound(4, 2).double()
-    nodes = torch.randn(5, 2, 4, dtype=torch.double, requires_grad=True)
-    edges = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(partial(layer, messages), (nodes, edges))
-    moved = nodes.detach().clone()
-    moved[0] += 1.0
-    changed = (layer(messages, moved, edges) != layer(messages, nodes, edges)).any(-1).any(-1)
-    assert changed.tolist() == [True, True, True, True, False]
