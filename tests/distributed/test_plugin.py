@@ -121,7 +121,8 @@ def test_a_host_searches_with_a_policy_that_has_a_name_or_was_sent(
             save_policy(folder / "sent.safetensors", build_policy(0), {})
 
     monkeypatch.setattr(plugin, "write_sent_files", write)
-    setup, budget = set_up(sample_graph(np.random.default_rng(2), 80), "k40x4"), Budget(200)
+    # On this graph the three policies lead to placements that differ by 10 % and more.
+    setup, budget = set_up(sample_graph(np.random.default_rng(4), 80), "k40x4"), Budget(50)
     files: SentFiles = {name: [] for name in sent}
     learned, heuristic = (_compared(setup, budget, 0, policy, files, name) for name in ("gnn", "heft"))
     uniform, shipped = (
