@@ -13,7 +13,7 @@ from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.solution import Budget
-from tests.problems import connected, devices_of, problem_of, random_reads, task_problem
+from tests.problems import connected, devices_of, problem_of, random_layers, random_reads, task_problem
 
 Scheduler = Callable[[Problem], ListSchedule]
 both_schedulers = pytest.mark.parametrize("scheduler", [list_schedule, earliest_task_schedule])
@@ -119,6 +119,19 @@ def test_the_first_op_of_a_colocation_group_decides() -> None:
     times = np.array([[1.0, 2.0], [1.0, 1.0], [50.0, 1.0]])
     assignment = list_schedule(problem_of(graph, connected(Device("x"), Device("y")), times)).assignment
     assert assignment[0] == assignment[2] == 0
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_a_schedule_that_is_kept_to_its_own_devices_is_the_same(channels: bool) -> None:
+    for seed in range(5):
+        problem = random_layers(seed, num_ops=60)
+        free = list_schedule(problem, ScheduleOptions(channels=channels, memory_share=None))
+        devices = problem.unit_devices(free.assignment)
+        only = np.arange(problem.topology.num_devices) == devices[:, None]
+        kept = list_schedule(problem, ScheduleOptions(channels=channels, memory_share=None, mask=only))
+        assert (kept.assignment == free.assignment).all()
+        assert kept.start_s.tolist() == free.start_s.tolist()
+        assert kept.end_s.tolist() == free.end_s.tolist()
 
 
 @both_schedulers

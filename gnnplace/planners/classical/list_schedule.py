@@ -119,7 +119,10 @@ def connected_schedule(problem: Problem, build: Callable[[BoolArray], ListSchedu
 
 @lru_cache(maxsize=4)  # searches build hundreds of schedules of one problem
 def mean_costs(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices."""
+    """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices.
+
+    Callers share the arrays and must not write to them.
+    """
     graph = problem.graph
     allowed = problem.action_mask[problem.unit_of_op]
     mean_s = np.where(allowed, problem.op_time_s, 0.0).sum(axis=1) / allowed.sum(axis=1)

@@ -36,8 +36,8 @@ _TEMPERATURES = (1.0, 2.0)  # of the scores when a placement is decided again
 _LEAST_STRETCH = 2
 _CRITICAL_SLACK = 0.01  # of the makespan
 _WHOLE, _STRETCHES = 1, 3  # placements at each temperature in which all units, or those of a stretch, are decided again
-REVISIONS = len(_TEMPERATURES) * (_WHOLE + _STRETCHES)
-"""Placements in which the policy decides units of another one again."""
+DECIDED_AGAIN = len(_TEMPERATURES) * (_WHOLE + _STRETCHES)
+"""Revisions of a placement by the policy."""
 
 
 def sample_budget(samples: float) -> float:
@@ -98,7 +98,7 @@ class PolicyBuilder:
         Units are decided in order of ranks with noise, each time another one, and at several temperatures. None where `assignment`
         cannot run.
         """
-        if self._left <= REVISIONS:
+        if self._left <= DECIDED_AGAIN:
             return
         kept = self._kept(assignment)
         if not np.isfinite(kept.end_s).all():  # an op is on a device that cannot run it, or that none can reach

@@ -16,7 +16,7 @@ from gnnplace.planners.classical.annealing import anneal
 from gnnplace.planners.classical.constructions import evaluate_starts, starts_within
 from gnnplace.planners.classical.estimates import Revise
 from gnnplace.planners.classical.list_schedule import ListSchedule
-from gnnplace.planners.gnn.builds import REVISIONS, PolicyBuilder
+from gnnplace.planners.gnn.builds import DECIDED_AGAIN, PolicyBuilder
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
@@ -38,7 +38,7 @@ class GnnConfig:
     max_starts: int = 100
     """Most placements built as starts; small budgets allow fewer (`starts_within`)."""
     revised_evaluations: int = 500
-    """Most evaluations of a budget with which constructions are revised by their estimates, which takes one to three seconds. On 53
+    """Most evaluations of a budget with which constructions are revised by their estimates, which takes about a second. On 53
     development cases without limits of memory, three seeds: 2.9, 2.2, 1.9, 1.6 and 0.5 % shorter with 1, 5, 20, 50 and 200
     evaluations. With 1,000 and 2,000 it gained nothing."""
     fine_tuning_share: float = 0.0
@@ -127,17 +127,16 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy | None, c
     revisers = list[Revise]()
     if network is not None and search.problem.num_moves:
         is_few = search.budget.evaluations is not None and search.budget.evaluations <= config.revised_evaluations
-        by_lists = _REVISIONS
         # Constructions use the same random numbers with any policy.
         for_builder, for_rebuilds = rng.spawn(2)
+        builder = None
         if isinstance(network, PolicyNetwork) and network.decides:
             builder = PolicyBuilder(search.problem, network, for_builder)
             built = builder.schedules(max(_LEAST_BUILDS, config.max_starts))
-            by_lists -= REVISIONS
-            if is_few:
-                revisers.append(builder.revisions)
         if is_few:
-            revisers.insert(0, Rebuilds(search.problem, for_rebuilds, by_lists).revisions)
+            by_policy: list[Revise] = [] if builder is None else [builder.revisions]
+            by_lists = Rebuilds(search.problem, for_rebuilds, _REVISIONS - DECIDED_AGAIN * len(by_policy))
+            revisers = [by_lists.revisions, *by_policy]
     starts = evaluate_starts(search, config.max_starts, rng, built, revisers)
     search.stage("starts")
     if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
