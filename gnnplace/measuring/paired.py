@@ -31,7 +31,10 @@ from gnnplace.difference import Difference
 LEAST_RUN_S = 1e-3
 """Least seconds of a timed run; shorter requests run several times in a row."""
 WARM_BELOW_S = 0.02
-"""Seconds of a request below which a run begins with one that is not timed: the caches hold the data of another placement."""
+"""Seconds of a request below which a run begins with requests that are not timed: the caches hold the data of another placement."""
+WARM_S = 0.01
+"""Seconds of these requests. A model of 0.3 ms took 1.0, 0.7, 0.44, 0.36, 0.34 ms after six other sessions had run, one of 1.4 ms
+took 2.2 at first and reached 1.4 after ten requests."""
 LOADING_SPREAD = 0.002
 """Standard deviation of the difference between a model and itself, each loaded twice, without the noise of the runs: 0.1 to 0.5 %
 on eight models (`bench pairs`)."""
@@ -102,7 +105,10 @@ def _rank(count: int, tail: float) -> int:
 
 
 class WarmRuns:
-    """Timed runs of several calls, none of which gains from the data that the call before it left in the caches."""
+    """Timed runs of several calls, each with its own data in the caches, whichever call ran before it.
+
+    Where another call ran before, as many requests as take `WARM_S` (at least one) come first and are not timed.
+    """
 
     def __init__(
         self,
@@ -112,16 +118,22 @@ class WarmRuns:
     ) -> None:
         """Each call returns its seconds."""
         self._calls, self._least_run_s, self._warm_below_s = calls, least_run_s, warm_below_s
-        self._request_s = [math.inf] * len(calls)
+        self._request_s, self._last = [math.inf] * len(calls), -1
 
     def run(self, index: int) -> float:
         """Mean seconds per call of one run; the last run decides whether the next one is warmed up, and its number of calls."""
         call, before_s = self._calls[index], self._request_s[index]
-        count = max(1, math.ceil(self._least_run_s / max(before_s, 1e-9)))
-        if before_s < self._warm_below_s:
-            call()
-        self._request_s[index] = sum(call() for _ in range(count)) / count
+        if before_s < self._warm_below_s and index != self._last:
+            for _ in range(_count(WARM_S, before_s)):
+                call()
+        count = _count(self._least_run_s, before_s)
+        self._request_s[index], self._last = sum(call() for _ in range(count)) / count, index
         return self._request_s[index]
+
+
+def _count(least_s: float, call_s: float) -> int:
+    """Number of calls that take `least_s` together, one or more."""
+    return max(1, math.ceil(least_s / max(call_s, 1e-9)))
 
 
 def paired_samples(

@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import MeasurementFailed
-from gnnplace.measuring.paired import LEAST_RUN_S, WARM_BELOW_S, PairRule, WarmRuns
+from gnnplace.measuring.paired import LEAST_RUN_S, WARM_S, PairRule, WarmRuns
 from gnnplace.objectives import DimsObjective
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import Feed
@@ -55,9 +55,9 @@ class StoppingRule:
     def longest_s(self, num_calls: int, call_s: float) -> float:
         """Upper bound in seconds for warming up and repeating `num_calls` calls that take at most `call_s` each.
 
-        Each repeat of a short call takes `LEAST_RUN_S` and two calls at most, as the call is about as long each time.
+        Each repeat of a short call takes `WARM_S`, `LEAST_RUN_S` and two calls at most, as the call is about as long each time.
         """
-        return (self.warmup + 2 * (self.min_repeats + 1)) * num_calls * (call_s + LEAST_RUN_S) + self.max_s
+        return (self.warmup + 2 * (self.min_repeats + 1)) * num_calls * (call_s + WARM_S + LEAST_RUN_S) + self.max_s
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,13 @@ def interleaved(
 ) -> FloatArray:
     """`[C, R]` seconds of `R` rounds, each of which makes every call in a random order; the last of several calls is the reference.
 
-    A call that returns a float states its own seconds; for others the clock decides. Where there are several calls, `WarmRuns`
-    makes each of them independent of the call before it. A candidate that the rule abandons has NaN in all later rounds, and
+    A call that returns a float states its own seconds; for others the clock decides. `WarmRuns` makes each call independent of
+    the one before it. A candidate that the rule abandons has NaN in all later rounds, and
     rounds end when none is left (which may be before `min_repeats`). They also end when the interval of every row, without
     drift, is narrow enough, or at a limit of the rule.
     """
     timed = [partial(_seconds_of, call, clock) for call in calls]
-    runs, reference = WarmRuns(timed, warm_below_s=WARM_BELOW_S if len(calls) > 1 else 0.0), len(calls) - 1
+    runs, reference = WarmRuns(timed), len(calls) - 1
     for index in rng.permutation(len(calls)).tolist():  # the last of them would have an advantage in the first round
         for _ in range(min(rule.warmup, 1) if 0 < index == reference else rule.warmup):
             runs.run(index)

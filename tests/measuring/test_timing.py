@@ -97,6 +97,21 @@ def test_equal_calls_measure_equal_where_each_is_slower_after_the_other(call_s: 
     assert abs(np.mean(ratios)) < limit
 
 
+def test_calls_are_timed_with_their_own_data_in_the_caches() -> None:
+    cold = [3.0, 2.0, 1.4, 1.2, 1.1, 1.05]  # multiples of the first requests after those of another call
+    now_s, last, since = 0.0, "", 0
+
+    def call(name: str) -> None:
+        nonlocal now_s, last, since
+        since = since + 1 if name == last else 0
+        last = name
+        now_s += 3e-4 * (cold[since] if since < len(cold) else 1.0)
+
+    rule = StoppingRule(warmup=2, min_repeats=20, max_repeats=20)
+    samples = interleaved([lambda: call("a"), lambda: call("b")], rule, np.random.default_rng(0), lambda: now_s)
+    np.testing.assert_allclose(samples[:, 1:], 3e-4)
+
+
 def test_noise_leads_to_more_rounds_up_to_the_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=3, max_repeats=7, max_s=1e9)
