@@ -1,6 +1,7 @@
 """Element types of tensors, including those that numpy lacks."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 2
 
 
+@cache
 def numpy_dtype(element: str) -> np.dtype[Any]:
     """The numpy dtype of an element type, such as `float` or `float8e4m3fn`; strings are objects."""
     return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(element.upper()))

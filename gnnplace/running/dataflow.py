@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gnnplace.arrays import IntArray
 from gnnplace.errors import GnnplaceError, InvalidPlacement
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.values import Options, Value, as_numpy
@@ -137,6 +138,8 @@ class Request:
         """The outputs that stay in the memory of their device."""
         self.part_s: dict[int, float] = {}
         """Seconds of each part by its position in the run order, without copies between memories, which belong to the links."""
+        self.part_ns: IntArray | None = None
+        """`[P]` nanoseconds of the parts instead, where compiled threads run them."""
         self.failure: GnnplaceError | None = None
         self.on_end: list[Callable[[Request], object]] = []
         self.ended: SimpleQueue[None] = SimpleQueue()

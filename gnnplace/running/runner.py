@@ -62,9 +62,7 @@ class PlacedRunner:
         read = {name for part in parts for name in part.inputs}.union(outputs) - defaulted
         self._known = frozenset(outputs)
         self._required = tuple(name for name in inputs if name in read)
-        self.part_s: dict[int, float] = {}
-        """Seconds of each part in the last `run` by its position in the run order, without copies between memories; empty for a
-        model in one piece."""
+        self._last: Request | None = None
         self.max_in_flight = max_in_flight or 2 * max(len(self._steps), 1)
         """Limit of requests under way, and of submitted ones that have not been delivered."""
         self._undelivered = Semaphore(self.max_in_flight)
@@ -86,6 +84,18 @@ class PlacedRunner:
             self._direct = self.devices.sessions[0]
 
     @property
+    def part_s(self) -> dict[int, float]:
+        """Seconds of each part in the last `run` by its position in the run order, without copies between memories.
+
+        Empty for a model in one piece.
+        """
+        if self._last is None:
+            return {}
+        if self._last.part_ns is None:
+            return self._last.part_s
+        return dict(enumerate((self._last.part_ns / 1e9).tolist()))
+
+    @property
     def in_one_piece(self) -> bool:
         """The whole model is one session, which checks its inputs itself."""
         return self._direct is not None
@@ -104,7 +114,7 @@ class PlacedRunner:
         request = Request(wanted, run_options)
         self._begin(request, input_feed)
         self._wait(request)
-        self.part_s = request.part_s
+        self._last = request
         return request.outputs(wanted, input_feed)
 
     def run_many(

@@ -78,14 +78,37 @@ def test_values_keep_their_element_type_and_shape(dtype: str, shape: tuple[int, 
         assert np.array_equal(found, value)
 
 
-def test_outputs_live_longer_than_their_runner_and_are_no_views_of_each_other() -> None:
+@pytest.mark.parametrize("size", [1000, 100_000])  # copied, and in ONNX Runtime's memory
+def test_outputs_live_longer_than_their_runner_and_are_no_views_of_each_other(size: int) -> None:
     with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["b", "c"]) as runner:
-        kept = [runner.run(None, {"a": np.full(1000, number, np.float32)}) for number in range(10)]
+        kept = [runner.run(None, {"a": np.full(size, number, np.float32)}) for number in range(10)]
     del runner
     gc.collect()
     for number, (first, second) in enumerate(kept):
         assert (first == number + 1).all()
         assert (second == number + 2).all()
+
+
+def test_inputs_change_their_shape_from_request_to_request_and_stay_as_they_are() -> None:
+    parts = [part("(float[N] a) => (float[N] b) { b = Neg(a) }", "cpu:0"), add_one("b", "c", "cpu:1")]
+    with PlacedRunner(parts, ["a"], ["c"]) as runner:
+        for size in (3, 3, 0, 100_000, 3, 5, 1):
+            value = np.arange(size, dtype=np.float32)
+            (found,) = runner.run(None, {"a": value})
+            assert found.tolist() == (1 - value).tolist()
+            assert value.tolist() == list(range(size))
+            found[:] = 7  # a copy, not the next request's memory
+        with pytest.raises(MeasurementFailed, match="Unexpected input data type"):
+            runner.run(None, {"a": np.zeros(1, np.float64)})
+        assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("rank", [11, 12, 13])  # more dimensions than compiled code tells
+def test_an_output_has_any_number_of_dimensions(rank: int) -> None:
+    sizes = "float[" + ",".join(["1"] * rank) + "]"
+    texts = [f"({sizes} {a}) => ({sizes} {b}) {{ {b} = Identity({a}) }}" for a, b in ("ab", "bc")]
+    with PlacedRunner([part(text, device) for text, device in zip(texts, CORES, strict=True)], ["a"], ["c"]) as runner:
+        assert runner.run(None, {"a": np.full((1,) * rank, 4, np.float32)})[0].shape == (1,) * rank
 
 
 @pytest.mark.parametrize(

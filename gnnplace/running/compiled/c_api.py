@@ -312,6 +312,16 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype in _ELEMENTS
 
 
+def copied_array(address: int, element: int, shape: tuple[int, ...], most_bytes: int) -> np.ndarray[Any, Any] | None:
+    """A copy of a tensor's data, given ONNX's number of its element type; None where it has more than `most_bytes`."""
+    dtype = _DTYPES[element]
+    num_bytes = dtype.itemsize * math.prod(shape)
+    if num_bytes > most_bytes:
+        return None
+    # An array without elements needs a byte, too.
+    return np.ndarray(shape, dtype, bytearray(ctypes.string_at(address, num_bytes) or b"\0"))
+
+
 def name_pointers(names: Sequence[str], kept: list[Any]) -> list[int]:
     """Addresses of the names as C strings, which are added to `kept`, as they have to stay alive."""
     buffers = [ctypes.create_string_buffer(name.encode()) for name in names]

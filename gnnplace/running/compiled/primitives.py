@@ -10,6 +10,7 @@ from numba import njit, types
 from numba.core.types import Type
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+from numba.np.numpy_support import carray
 
 from gnnplace.arrays import IntArray
 
@@ -81,6 +82,14 @@ def _call(typing_context: Any, address: Any, arguments: Any) -> Any:
     return types.int64(types.int64, tuple_of(types.int64, len(arguments))), code
 
 
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    pointer_to: Any = types.CPointer
+    return pointer_to(types.int64)(types.int64), code
+
+
 def _intrinsic(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
@@ -97,6 +106,7 @@ relax: Any = _intrinsic(_relax)
 """Tells the core that the thread only waits, which leaves more to a second thread of the core."""
 call: Any = _intrinsic(_call)
 """Calls a C function at `(address, (arguments, ...))`, all 64-bit integers; gives its 64-bit result."""
+_pointer_to: Any = _intrinsic(_pointer)
 
 
 def address_of(name: str) -> int:
@@ -107,6 +117,12 @@ def address_of(name: str) -> int:
 def futex_call() -> int | None:
     """Number of the system call by which threads sleep and wake; None on systems without it."""
     return FUTEX_CALLS.get(platform.machine()) if platform.system() == "Linux" else None
+
+
+@njit(cache=True, nogil=True)
+def words_at(address: int, count: int) -> IntArray:
+    """The words of an array that somebody else keeps alive."""
+    return carray(_pointer_to(address), count)
 
 
 @njit(cache=True, nogil=True)

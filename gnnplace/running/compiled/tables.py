@@ -1,7 +1,7 @@
 """The tables that compiled threads read and change, from the steps of a placed model."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,10 @@ from gnnplace.running.compiled.primitives import address_of
 from gnnplace.running.dataflow import START, Step
 from gnnplace.running.devices import caller_cores, parse_device
 
+_DESCRIBING = (
+    "GetTensorTypeAndShape", "GetTensorElementType", "GetDimensionsCount", "GetDimensions", "GetTensorMutableData",
+    "ReleaseTensorTypeAndShapeInfo",
+)  # fmt: skip
 _SPINS, _PATIENT_SPINS = 2_000, 40_000  # some 40 us, about what a thread takes to wake up, and some 0.8 ms
 
 
@@ -54,17 +58,16 @@ def new_program(
     inputs, outputs = ([[value[name] for name in getattr(part, kind)] for part in parts] for kind in names)
     cores = [[shared_cores[core] for core in real.cores if core in shared_cores] for real in reals]
     first_cores = [caller_cores(reals[own[0]])[0] for own in threads]
+    produced = {name for part in parts for name in part.outputs}
     functions = (
-        api["Run"],
-        api["ReleaseValue"],
-        api["ReleaseStatus"],
-        address_of("clock_gettime"),
-        address_of("sched_yield"),
+        *(api[name] for name in ("Run", "ReleaseValue", "ReleaseStatus")),
+        *map(address_of, ("clock_gettime", "sched_yield")),
+        *(api[name] for name in _DESCRIBING),
     )
     return Program(
         _ints(sessions), thread_of, *_csr(threads), *_csr(inputs), _ints(names["inputs"]), *_csr(outputs),
         _ints(names["outputs"]), *_csr(successors), _ints(len(step.waits - {START}) for step in steps),
-        _readers(parts, value, results), *_csr(cores), _ints(shared_cores.get(core, -1) for core in first_cores),
+        _readers(value, parts, produced, results), _ints(name not in produced for name in value), *_csr(cores), _ints(shared_cores.get(core, -1) for core in first_cores),
         int(thread_of[-1]), _ints(functions), _ints([address_of("syscall"), system]), _SPINS, _PATIENT_SPINS,
     )  # fmt: skip
 
@@ -84,9 +87,11 @@ def new_shared(program: Program, slots: int) -> Shared:
     return Shared(**{**words, "scratch": np.zeros((threads, most + 2), dtype=np.int64)})
 
 
-def _readers(parts: Sequence[Part], value: Mapping[str, int], results: Sequence[str]) -> IntArray:
+def _readers(
+    value: Mapping[str, int], parts: Sequence[Part], produced: Collection[str], results: Sequence[str]
+) -> IntArray:
     """`[V]` parts that read each value, and one for the caller for inputs and outputs of the model."""
-    uses, produced = np.zeros(len(value), dtype=np.int64), {name for part in parts for name in part.outputs}
+    uses = np.zeros(len(value), dtype=np.int64)
     for part in parts:
         uses[[value[name] for name in part.inputs]] += 1
     for name, index in value.items():
