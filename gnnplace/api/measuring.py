@@ -19,7 +19,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
 from gnnplace.measuring.comparison import Comparison, PlainSessions
 from gnnplace.measuring.grouped_parts import GroupedModel
-from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
+from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.profile import measured_costs, session_s
@@ -89,9 +89,23 @@ def _profile_unknown(model: OnnxModel, topology: Topology, seed: int, on_warning
         store.forget_model(kinds, model.key)
     if change or not is_known:
         profiled_anew(model, topology, seed, pairs)
-    elif pairs:
-        with probing_process() as worker:
-            _store_links(probe_links(pairs, worker), topology)
+        pairs = _unknown_pairs(
+            topology, store.costs(model.key)
+        )  # calls may show that links were probed on a busy machine
+    if pairs:
+        _probe(pairs, topology)
+
+
+def _probe(pairs: Sequence[tuple[str, str]], topology: Topology) -> None:
+    """Probes links, and the calls that tell whether the machine has other work meanwhile."""
+    store, named = measurement_store(), {name for pair in pairs for name in pair}
+    first = {device.kind: device.name for device in reversed(topology.devices) if device.name in named}
+    with probing_process() as worker:
+        call_s = {kind: dispatch_overhead_s(name, worker) for kind, name in first.items()}
+        links = probe_links(pairs, worker)
+    for kind, seconds in call_s.items():
+        store.add_dispatch(kind, seconds)
+    _store_links(links, topology)
 
 
 def _change(model: OnnxModel, topology: Topology, known: CostStore, seed: int) -> str:

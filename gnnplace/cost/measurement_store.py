@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,12 @@ ENOUGH_SEGMENTS = 50
 """Least number of measured segments to which costs are fitted."""
 
 _WAIT_S = 30.0
+_Call: TypeAlias = tuple[str, float, float]
+"""Kind of device, seconds of a session call, and when it was stored."""
+_DISTURBED = 2.0
+"""Multiple of the lower quartile of a kind's session calls above which the machine had other work."""
+_TOGETHER_S = 10.0
+"""Seconds within which a call and the hand-overs of one profile are stored."""
 _MINE = "machine = (SELECT id FROM machine WHERE facts = ?)"
 # Statements of each version of the file beyond those of the previous one.
 _SCHEMAS = (
@@ -103,7 +110,9 @@ class MeasuredSegment:
 class MeasurementStore:
     """Measurements of one machine in a file that several machines and processes may share.
 
-    Costs are medians of all measurements, so that they become more certain with use.
+    Costs are medians of all measurements, so that they become more certain with use. Session calls that took `_DISTURBED` times
+    the usual seconds do not count, nor do the hand-overs that were probed with them: the machine had other work. A link that was
+    probed on a busy machine was 400 times as slow as it is, and no placement used it.
     """
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:
@@ -140,16 +149,21 @@ class MeasurementStore:
         """
         with self._connected() as connection:
             ops = self._mine(connection, "kind, signature, seconds, model", "op")
-            dispatch = self._mine(connection, "kind, seconds", "dispatch")
-            columns = "source, target, source_kind, target_kind, latency_s, bandwidth_bytes_per_s, next_value_s"
-            links = self._mine(connection, columns, "hand_over")
+            calls = self._mine(connection, "kind, seconds, measured_at", "dispatch")
+            columns = (
+                "source, target, source_kind, target_kind, latency_s, bandwidth_bytes_per_s, next_value_s, measured_at"
+            )
+            probes = self._mine(connection, columns, "hand_over")
             fits = self._mine(connection, "kind, efficiency, launch_s", "roofline")
             segments = self._mine(connection, "kind, model, ops, expected_s, arrived_bytes, seconds", "segment")
         op_s: dict[str, dict[str, float]] = defaultdict(dict)
         for counted in (ops, [row for row in ops if row[3] == model]):
             for (kind, signature), (seconds,) in medians((row[:2], row[2:3]) for row in counted).items():
                 op_s[kind][signature] = seconds
-        overhead_s = {kind: seconds for kind, (seconds,) in medians((row[0], row[1:]) for row in dispatch).items()}
+        disturbed = _disturbed(calls)
+        links = [row[:7] for row in probes if disturbed.isdisjoint(_with_probe(row[2:4], row[7], calls))]
+        quiet = (row for row in calls if row not in disturbed)
+        overhead_s = {kind: seconds for kind, (seconds,) in medians((row[0], row[1:2]) for row in quiet).items()}
         begun = _segment_costs(segments) | _segment_costs(row for row in segments if row[1] == model)
         fitted = {
             kind: ({name: Efficiency(*pair) for name, pair in json.loads(text).items()}, launch_s)
@@ -281,6 +295,21 @@ class MeasurementStore:
         for row in rows:
             marks = ", ".join("?" * (len(row) + 2))
             connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (machine, *row, now))
+
+
+def _disturbed(calls: Sequence[_Call]) -> set[_Call]:
+    """The session calls that took much longer than usual."""
+    seconds_of: dict[str, list[float]] = defaultdict(list)
+    for kind, seconds, _ in calls:
+        seconds_of[kind].append(seconds)
+    usual_s = {kind: float(np.quantile(seconds, 0.25)) for kind, seconds in seconds_of.items()}
+    return {call for call in calls if call[1] > _DISTURBED * usual_s[call[0]]}
+
+
+def _with_probe(kinds: Collection[str], probed_at: float, calls: Sequence[_Call]) -> list[_Call]:
+    """The last session call of each kind that was stored with the probe of a link."""
+    near = sorted((call for call in calls if 0 <= probed_at - call[2] < _TOGETHER_S), key=itemgetter(2))
+    return list({call[0]: call for call in near if call[0] in kinds}.values())
 
 
 def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], Sequence[float]]) -> FittedRoofline | None:

@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.models = 0
-        self.op_s = self.now_op_s = 1e-3
+        self.op_s = self.now_op_s = self.call_s = 1e-3
         self.probed: list[tuple[str, str]] = []
 
     def costs(
@@ -45,10 +45,14 @@ class Machine:
     ) -> tuple[CostStore, dict, dict]:
         self.models += 1
         kinds = {
-            device.kind: KindCosts(dict.fromkeys(model.graph.signatures, self.op_s)) for device in topology.devices
+            device.kind: KindCosts(dict.fromkeys(model.graph.signatures, self.op_s), self.call_s)
+            for device in topology.devices
         }
         links = self.links(device_pairs(topology) if pairs is None else pairs)
         return CostStore(kinds, {}, links), {}, {kind: np.arange(model.graph.num_ops) for kind in kinds}
+
+    def dispatch_overhead_s(self, name: str, worker: object = None) -> float:
+        return self.call_s
 
     def session_s(self, model: OnnxModel, *_: object) -> float:
         return model.graph.num_ops * self.now_op_s
@@ -65,6 +69,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(measuring, "measured_costs", machine.costs)
     monkeypatch.setattr(measuring, "session_s", machine.session_s)
     monkeypatch.setattr(measuring, "probe_links", machine.links)
+    monkeypatch.setattr(measuring, "dispatch_overhead_s", machine.dispatch_overhead_s)
     monkeypatch.setattr(measuring, "probing_process", nullcontext)
     monkeypatch.setattr(measuring, "_measure_segments", lambda *_: None)
     return machine
@@ -98,6 +103,19 @@ def test_links_are_probed_again_when_names_stand_for_another_kind(machine: Machi
     profiled(workload, devices("x", "x"), 0)
     profiled(workload, devices("y", "y"), 0)
     assert machine.probed == [("cpu:0", "cpu:1")] * 2
+
+
+def test_links_that_were_probed_on_a_busy_machine_are_probed_again(machine: Machine, workload: Workload) -> None:
+    topology, pair = devices("x", "x"), ("cpu:0", "cpu:1")
+    machine.call_s = 5e-3
+    profiled(workload, topology, 0)
+    assert machine.probed == [pair]
+    machine.call_s, machine.op_s, machine.now_op_s = 1e-3, 1e-4, 1e-4  # the other work has ended
+    profiled(workload, topology, 0)
+    assert machine.probed == [pair] * 2
+    profiled(workload, topology, 0)
+    assert machine.probed == [pair] * 2
+    assert stored_costs().kinds["x"].dispatch_overhead_s == 1e-3
 
 
 def test_with_more_than_six_pairs_one_link_per_two_kinds_is_probed(machine: Machine, workload: Workload) -> None:
