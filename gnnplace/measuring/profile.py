@@ -27,7 +27,7 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.running.devices import check_offered, parse_device
 from gnnplace.running.optimised import OPTIMISED
 
-PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
+PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02, spread_s=4.0)
 _TIMEOUT_S = 900.0  # for some thirty runs; the runs of one placement may take 300 s
 _KERNEL = "_kernel_time"
 

@@ -42,6 +42,9 @@ class StoppingRule:
     """Seconds after which no further round begins, once `min_repeats` are done."""
     relative_spread: float = 0.02
     """Half the width of a 95 % interval that is narrow enough, as a fraction of the median."""
+    spread_s: float = 0.0
+    """Seconds over which the least number of rounds is spread evenly. On a shared host a core is slow for seconds at a time, and all
+    rounds of a short measurement may lie in such a phase."""
     abandon_at: float = math.inf
     """Multiple of the reference's seconds; a candidate that exceeds it in all of three rounds or more takes part in no other."""
 
@@ -57,7 +60,11 @@ class StoppingRule:
 
         Each repeat of a short call takes `WARM_S`, `LEAST_RUN_S` and two calls at most, as the call is about as long each time.
         """
-        return (self.warmup + 2 * (self.min_repeats + 1)) * num_calls * (call_s + WARM_S + LEAST_RUN_S) + self.max_s
+        return (
+            (self.warmup + 2 * (self.min_repeats + 1)) * num_calls * (call_s + WARM_S + LEAST_RUN_S)
+            + self.max_s
+            + self.spread_s
+        )
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,8 @@ def interleaved(
     taken: list[list[float]] = [[] for _ in calls]
     running, begin_s = list(range(len(calls))), clock()
     while len(taken[reference]) < rule.max_repeats:
+        if rule.spread_s > 0:
+            time.sleep(max(0.0, begin_s + rule.spread_s * len(taken[reference]) / rule.min_repeats - clock()))
         for index in rng.permutation(running).tolist():
             taken[index].append(runs.run(index))
         if len(taken[reference]) >= _HOPELESS_ROUNDS:

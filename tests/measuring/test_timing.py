@@ -112,6 +112,21 @@ def test_calls_are_timed_with_their_own_data_in_the_caches() -> None:
     np.testing.assert_allclose(samples[:, 1:], 3e-4)
 
 
+def test_rounds_are_spread_over_the_seconds_of_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    begun: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        stage.now_s += seconds
+        begun.append(stage.now_s)
+
+    monkeypatch.setattr("gnnplace.measuring.timing.time.sleep", sleep)
+    rule = StoppingRule(warmup=0, min_repeats=4, max_repeats=4, spread_s=20.0)
+    samples = rounds_of([stage.actor("a", 1.0, 7.0, 1.0)], rule, stage)
+    assert samples.tolist() == [[1.0, 7.0, 1.0, 1.0]]
+    assert begun == [0.0, 5.0, 12.0, 15.0]  # the second round took longer than its share
+
+
 def test_noise_leads_to_more_rounds_up_to_the_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=3, max_repeats=7, max_s=1e9)
