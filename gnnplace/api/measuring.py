@@ -89,9 +89,8 @@ def _profile_unknown(model: OnnxModel, topology: Topology, seed: int, on_warning
         store.forget_model(kinds, model.key)
     if change or not is_known:
         profiled_anew(model, topology, seed, pairs)
-        pairs = _unknown_pairs(
-            topology, store.costs(model.key)
-        )  # calls may show that links were probed on a busy machine
+        # Its session calls may show that links were probed on a busy machine.
+        pairs = _unknown_pairs(topology, store.costs(model.key))
     if pairs:
         _probe(pairs, topology)
 

@@ -301,9 +301,10 @@ def _disturbed(calls: Sequence[_Call]) -> set[_Call]:
     """The session calls that took much longer than usual."""
     seconds_of: dict[str, list[float]] = defaultdict(list)
     for kind, seconds, _ in calls:
-        seconds_of[kind].append(seconds)
+        if seconds > 0:  # else it was lost in noise
+            seconds_of[kind].append(seconds)
     usual_s = {kind: float(np.quantile(seconds, 0.25)) for kind, seconds in seconds_of.items()}
-    return {call for call in calls if call[1] > _DISTURBED * usual_s[call[0]]}
+    return {call for call in calls if call[1] > _DISTURBED * usual_s.get(call[0], np.inf)}
 
 
 def _with_probe(kinds: Collection[str], probed_at: float, calls: Sequence[_Call]) -> list[_Call]:

@@ -60,11 +60,8 @@ class StoppingRule:
 
         Each repeat of a short call takes `WARM_S`, `LEAST_RUN_S` and two calls at most, as the call is about as long each time.
         """
-        return (
-            (self.warmup + 2 * (self.min_repeats + 1)) * num_calls * (call_s + WARM_S + LEAST_RUN_S)
-            + self.max_s
-            + self.spread_s
-        )
+        repeats = self.warmup + 2 * (self.min_repeats + 1)
+        return repeats * num_calls * (call_s + WARM_S + LEAST_RUN_S) + self.max_s + self.spread_s
 
 
 @dataclass(frozen=True)
@@ -129,9 +126,9 @@ def interleaved(
     """`[C, R]` seconds of `R` rounds, each of which makes every call in a random order; the last of several calls is the reference.
 
     A call that returns a float states its own seconds; for others the clock decides. `WarmRuns` makes each call independent of
-    the one before it. A candidate that the rule abandons has NaN in all later rounds, and
-    rounds end when none is left (which may be before `min_repeats`). They also end when the interval of every row, without
-    drift, is narrow enough, or at a limit of the rule.
+    the one before it. A candidate that the rule abandons has NaN in all later rounds, and rounds end when none is left (which
+    may be before `min_repeats`). They also end when the interval of every row, without drift, is narrow enough, or at a limit
+    of the rule.
     """
     timed = [partial(_seconds_of, call, clock) for call in calls]
     runs, reference = WarmRuns(timed), len(calls) - 1

@@ -77,6 +77,14 @@ def test_hand_overs_that_were_probed_on_a_busy_machine_do_not_count(tmp_path: Pa
     assert store.costs().kinds["cpu-x1"].dispatch_overhead_s == pytest.approx(7.25e-6)
 
 
+def test_session_calls_that_were_lost_in_noise_are_not_the_usual_ones(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for call_s in (0.0, 0.0, 0.0, 7e-6):
+        store.add_dispatch("cpu-x1", call_s)
+    store.add_link(DEVICE, GPU, LinkCosts(1e-6, 1e9))
+    assert store.costs().links == {("cpu-x1", "cuda"): LinkCosts(1e-6, 1e9)}
+
+
 def test_a_machine_reads_only_its_own_measurements(tmp_path: Path) -> None:
     add_op(tmp_path, "a", "matmul", 1e-3)
     opened(tmp_path).add_placement_runs("a", [["cpu:0", [0, 1]]], RUNS)
