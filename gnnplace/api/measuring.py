@@ -24,7 +24,7 @@ from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.profile import measured_costs, session_s
 from gnnplace.measuring.stored_model import Kept
-from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+from gnnplace.measuring.timing import PATIENCE_S, MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
@@ -45,9 +45,9 @@ _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
 """Segments of the random placements that profile a new model, as fractions of its number of op groups."""
 _CHANGED = 1.5
 """Factor between the stored and the present seconds of a model beyond which it is profiled again."""
-_QUICK = StoppingRule(warmup=2, min_repeats=5, max_repeats=20, max_s=0.5)
+_QUICK = StoppingRule(warmup=2, min_repeats=5, max_repeats=20, max_s=0.5, patience_s=PATIENCE_S)
 """Stopping rule of the runs that tell."""
-_PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
+_PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01, patience_s=PATIENCE_S)
 """Stopping rule of these placements, which run in turns."""
 
 
@@ -213,7 +213,7 @@ def executed_difference(setup: ProblemSetup, first: Placement, second: Placement
     """
     begin_s = time.perf_counter()
     with _evaluator_of_ops(setup, MEASURE_OPTIONS) as evaluator:
-        return evaluator.difference(first, second, PairRule()), time.perf_counter() - begin_s
+        return evaluator.difference(first, second, PairRule(patience_s=PATIENCE_S)), time.perf_counter() - begin_s
 
 
 def _evaluator_of_ops(setup: ProblemSetup, options: MeasureOptions) -> MeasuredEvaluator:

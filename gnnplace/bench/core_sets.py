@@ -21,7 +21,7 @@ from gnnplace.devices.detect import allowed_cores
 from gnnplace.devices.real_names import cores_together
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval
+from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, interleaved, median_interval
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -30,7 +30,7 @@ from gnnplace.running.session import Session
 
 PLANNERS = ("heft", "gnn")
 COLUMNS = ("model", "way", "segments", "measured_s", "ratio_to_best_set", "ratio_spread", "simulated_s")
-_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=61, max_s=6.0, relative_spread=0.01)
+_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=61, max_s=6.0, relative_spread=0.01, patience_s=PATIENCE_S)
 _EVALUATIONS = 2000
 
 

@@ -1,6 +1,6 @@
 """`gnnplace bench equality` and `execution`: placed models on two cores against plain sessions, in outputs and in seconds."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +11,12 @@ import numpy as np
 from gnnplace.api import set_up
 from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity import MODELS
-from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
+from gnnplace.bench.harness import BenchOptions, BenchResult, check_known, matching, run_cases
 from gnnplace.bench.planners import light_models
 from gnnplace.bench.problems import real_setup, worst_error, write_placed
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
+from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, interleaved, median_interval, quiet_s
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -31,6 +31,12 @@ AT_BATCH_1 = (
     "nmt_2:batch=1:hidden=512:steps=6:vocabulary=4000", "ptb_cell_00:batch=1",
 )  # fmt: skip
 """The models that `MODELS` has with a larger batch; the other six have batch 1 there."""
+AS_PUBLISHED = (
+    "inception_v3", "nasnet_mobile", "cifar_cell_00", "ensemble_cnn", "dlrm_towers", "nmt_2", "ptb_cell_00", "bert_base:layers=2",
+)  # fmt: skip
+"""The models that `MODELS` has with less than the published batch, with that one; two of BERT's twelve equal layers."""
+BATCHES: Mapping[str, Sequence[str]] = {"quick": MODELS, "one": AT_BATCH_1, "published": AS_PUBLISHED}
+"""The models of each row of `bench execution`."""
 _EQUAL = 1e-4
 ONE_CORE = "one core"
 PLANNERS = ("heft", "annealing", "gnn")
@@ -41,7 +47,7 @@ THREADS = {
     "two threads, parallel and spinning": "cpu:0-1[spinning=1,parallel=1]",
 }
 """Plain sessions on both cores; idle threads that spin are ONNX Runtime's default."""
-_RULE = StoppingRule(warmup=3, min_repeats=21, max_repeats=101, max_s=6.0, relative_spread=0.01)
+_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=101, max_s=6.0, relative_spread=0.01, patience_s=PATIENCE_S)
 _RANDOM, _EQUALITY_EVALUATIONS, _EVALUATIONS = 20, 300, 2000
 
 
@@ -87,9 +93,13 @@ def bench_execution(options: BenchOptions) -> BenchResult:
     """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners.
 
     The planners may place an op on either core or on both together. Placements are compared with the session on two cores that ran
-    in the same rounds.
+    in the same rounds. `rows` names `BATCHES`.
     """
-    models = matching({model: model for model in (*MODELS, *AT_BATCH_1)}, options.only, "model")
+    check_known(options.rows, BATCHES, "batch")
+    among = [
+        model for batch, models in BATCHES.items() if not options.rows or batch in options.rows for model in models
+    ]
+    models = matching({model: model for model in among}, options.only, "model")
     found = run_cases([Execution(model, options.seed) for model in models], execution_result, options)
     rows = [{"model": case.model, **row} for case, result in found.items() for row in result["rows"]]
 

@@ -23,7 +23,7 @@ from gnnplace.bench.residual import Executions, corrected_s, residual_features, 
 from gnnplace.devices.cuda_driver import gpus
 from gnnplace.devices.detect import allowed_cores, halves
 from gnnplace.devices.real_names import cores_together
-from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
+from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
 from gnnplace.report import device_letters
@@ -42,7 +42,7 @@ COLUMNS = (
     "median_error_slowed", "median_error_without_segment_costs", "median_spread", "median_error_scaled", "median_error_corrected",
     "median_error_residual", "median_error_residual_pooled", "spearman_corrected", "spearman_residual_pooled",
 )  # fmt: skip
-_RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=40.0, relative_spread=0.0)
+_RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=40.0, relative_spread=0.0, patience_s=PATIENCE_S)
 _AT_ONCE_BYTES = 6 * 2**30
 """Limit of the weights of the placements that are measured in turns; each of them packs its own copy."""
 _RANK, _ERROR = 0.9, 0.1

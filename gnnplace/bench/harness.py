@@ -26,7 +26,7 @@ T = TypeVar("T")
 Result = Mapping[str, Any]
 """Figures of one case, as JSON."""
 _VERSIONED = (
-    "gnnplace", "numpy", "numba", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "dgl", "pymetis", "mtkahypar", "ortools",
+    "gnnplace", "numpy", "numba", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "torch", "dgl", "pymetis", "mtkahypar", "ortools",
 )  # fmt: skip
 _ON_HOSTS = "gnnplace.distributed.plugin"
 

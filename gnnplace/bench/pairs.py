@@ -22,7 +22,7 @@ from gnnplace.bench.problems import executing, real_setup
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
+from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, interleaved, quiet_s
 from gnnplace.onnx_io.busy_op import busy_model, with_busy_op
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -38,7 +38,7 @@ RULES: Mapping[float, PairRule] = {
 """Rule of a trial for each planted difference, as a fraction of the step's seconds; 0: a placement against itself."""
 _TRIALS = 13
 _ELEMENTS = (20_000, 200_000)  # of the busy ops whose seconds are compared
-_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=60, max_s=3.0, relative_spread=0.01)
+_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=60, max_s=3.0, relative_spread=0.01, patience_s=PATIENCE_S)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ SUITES: Mapping[str, Suite] = {
     "engine": Suite("gnnplace.bench.engine", "nanoseconds per op of the simulator"),
     "planners": Suite("gnnplace.bench.planners", "planners on light models, simulated, at the same evaluations"),
     "equality": Suite("gnnplace.bench.execution", "outputs of placed runs against one plain session"),
-    "execution": Suite("gnnplace.bench.execution", "speed-ups on two cores, executed", ("--only",)),
+    "execution": Suite("gnnplace.bench.execution", "speed-ups on two cores, executed", ("--only", "--rows")),
     "sets": Suite("gnnplace.bench.core_sets", "sets of cores of every size, plain and placed, executed", ("--only",)),
     "gpu": Suite("gnnplace.bench.gpu", "placed models on a GPU: outputs, overheads and hand-overs", ("--only",)),
     "zoo": Suite("gnnplace.bench.zoo", "every recipe built, compared with torch, cut and run", ("--jobs",)),

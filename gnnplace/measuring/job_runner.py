@@ -51,7 +51,7 @@ class JobRunner:
 
     def pair(self, first: Parts, second: Parts, rule: PairRule) -> PairedJob:
         """Two candidates in turns, without the reference; each may be loaded twice."""
-        limit_s = self._limit_s(4, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
+        limit_s = self._limit_s(4, lambda run_s: rule.max_s + rule.patience_s + 8 * (rule.first_look + 2) * run_s)
         return PairedJob((first, second), rule, self._new_seed(), limit_s, self._options.requests)
 
     def beside(self, models: Sequence[Parts | Answer], rule: StoppingRule) -> list[Answer]:

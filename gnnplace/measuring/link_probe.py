@@ -8,12 +8,14 @@ import numpy as np
 
 from gnnplace.cost.measured import LinkCosts
 from gnnplace.devices.topology import Topology
-from gnnplace.measuring.timing import StoppingRule, quiet_s
+from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.sample_inputs import wide_probe_model
 
-PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
+PROBE_RULE = StoppingRule(
+    warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05, patience_s=PATIENCE_S
+)
 # Two lengths of a chain of one-op parts: their difference is free of the fixed cost of a run.
 _SHORT, _LONG = 4, 24
 FLOATS = (1, 1 << 16, 1 << 18, 1 << 20)

@@ -27,6 +27,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.difference import Difference
+from gnnplace.measuring.near_cores import NearCores
 
 LEAST_RUN_S = 1e-3
 """Least seconds of a timed run; shorter requests run several times in a row."""
@@ -62,6 +63,8 @@ class PairRule:
     ends it."""
     least_run_s: float = LEAST_RUN_S
     warm_below_s: float = WARM_BELOW_S
+    patience_s: float = 0.0
+    """Seconds to wait, in all, while the host keeps the cores far from each other; blocks within such a phase do not count."""
 
 
 def difference_of(
@@ -144,25 +147,29 @@ def paired_samples(
 ) -> FloatArray:
     """`[2, R]` seconds that calls of A and B return, as `difference_of` takes them, until a look decides or the rule ends them.
 
-    Each pair calls sessions of its own, and each block takes one pair: all pairs in random order, then again.
+    Each pair calls sessions of its own, and each block takes one pair: all pairs in random order, then again. `NearCores` repeats
+    blocks in which the cores were far from each other.
     """
+    cores = NearCores(rule.patience_s)
     runs = WarmRuns([call for pair in pairs for call in pair], rule.least_run_s, rule.warm_below_s)
     for index in [*range(2 * len(pairs))] * 2:
         runs.run(index)
     blocks, waiting = list[list[list[float]]](), list[int]()
-    begin_s, look = clock(), rule.first_look
+    begin_s, look = clock() - cores.lost_s, rule.first_look
     while len(blocks) < rule.max_blocks:
         waiting = waiting or rng.permutation(len(pairs)).tolist()
         taken: list[list[float]] = [[], []]
         first, pair = int(rng.integers(2)), waiting.pop()
         for index in (first, 1 - first, 1 - first, first):
             taken[index].append(runs.run(2 * pair + index))
+        if cores.moved():
+            continue
         blocks.append(taken)
         if rule.give_up is not None and len(blocks) >= _LEAST_TO_GIVE_UP:
             differences = _block_differences(np.concatenate(blocks, axis=1))
             if signed_rank_interval(differences, 2 * rule.give_up - 1)[1] > 0:
                 break
-        is_late = clock() - begin_s >= rule.max_s and len(blocks) >= rule.first_look
+        is_late = clock() - begin_s - cores.lost_s >= rule.max_s and len(blocks) >= rule.first_look
         if len(blocks) >= look or is_late:
             look = math.ceil(rule.growth * look)
             samples = np.concatenate(blocks, axis=1)

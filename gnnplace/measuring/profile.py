@@ -19,7 +19,7 @@ from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
 from gnnplace.measuring.profile_job import PROFILE, ProfileJob
 from gnnplace.measuring.provider_profile import measured_shares, process_for, whole_model
-from gnnplace.measuring.timing import StoppingRule, quiet_s
+from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
@@ -27,7 +27,9 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.running.devices import check_offered, parse_device
 from gnnplace.running.optimised import OPTIMISED
 
-PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02, spread_s=4.0)
+PROFILE_RULE = StoppingRule(
+    warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02, spread_s=4.0, patience_s=PATIENCE_S
+)
 _TIMEOUT_S = 900.0  # for some thirty runs; the runs of one placement may take 300 s
 _KERNEL = "_kernel_time"
 

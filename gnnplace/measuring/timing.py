@@ -15,6 +15,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import MeasurementFailed
+from gnnplace.measuring.near_cores import NearCores
 from gnnplace.measuring.paired import LEAST_RUN_S, WARM_S, PairRule, WarmRuns
 from gnnplace.objectives import DimsObjective
 from gnnplace.running.runner import PlacedRunner
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SLOWEST = 10.0
 """Multiple of the plain session's seconds above which the search does not measure a placement precisely."""
+PATIENCE_S = 20.0
+"""Seconds that a measurement waits, in all, while the cores are far from each other; such phases took 5 to 15 s."""
 _HOPELESS_ROUNDS = 3
 
 
@@ -45,6 +48,8 @@ class StoppingRule:
     spread_s: float = 0.0
     """Seconds over which the least number of rounds is spread evenly. On a shared host a core is slow for seconds at a time, and all
     rounds of a short measurement may lie in such a phase."""
+    patience_s: float = 0.0
+    """Seconds to wait, in all, while the host keeps the cores far from each other; rounds within such a phase do not count."""
     abandon_at: float = math.inf
     """Multiple of the reference's seconds; a candidate that exceeds it in all of three rounds or more takes part in no other."""
 
@@ -61,7 +66,7 @@ class StoppingRule:
         Each repeat of a short call takes `WARM_S`, `LEAST_RUN_S` and two calls at most, as the call is about as long each time.
         """
         repeats = self.warmup + 2 * (self.min_repeats + 1)
-        return repeats * num_calls * (call_s + WARM_S + LEAST_RUN_S) + self.max_s + self.spread_s
+        return repeats * num_calls * (call_s + WARM_S + LEAST_RUN_S) + self.max_s + self.spread_s + self.patience_s
 
 
 @dataclass(frozen=True)
@@ -128,20 +133,26 @@ def interleaved(
     A call that returns a float states its own seconds; for others the clock decides. `WarmRuns` makes each call independent of
     the one before it. A candidate that the rule abandons has NaN in all later rounds, and rounds end when none is left (which
     may be before `min_repeats`). They also end when the interval of every row, without drift, is narrow enough, or at a limit
-    of the rule.
+    of the rule. `NearCores` repeats rounds in which the cores were far from each other.
     """
+    cores = NearCores(rule.patience_s)
     timed = [partial(_seconds_of, call, clock) for call in calls]
     runs, reference = WarmRuns(timed), len(calls) - 1
     for index in rng.permutation(len(calls)).tolist():  # the last of them would have an advantage in the first round
         for _ in range(min(rule.warmup, 1) if 0 < index == reference else rule.warmup):
             runs.run(index)
     taken: list[list[float]] = [[] for _ in calls]
-    running, begin_s = list(range(len(calls))), clock()
+    running, begin_s = list(range(len(calls))), clock() - cores.lost_s
     while len(taken[reference]) < rule.max_repeats:
         if rule.spread_s > 0:
-            time.sleep(max(0.0, begin_s + rule.spread_s * len(taken[reference]) / rule.min_repeats - clock()))
+            due_s = begin_s + cores.lost_s + rule.spread_s * len(taken[reference]) / rule.min_repeats
+            time.sleep(max(0.0, due_s - clock()))
         for index in rng.permutation(running).tolist():
             taken[index].append(runs.run(index))
+        if cores.moved():
+            for index in running:
+                taken[index].pop()
+            continue
         if len(taken[reference]) >= _HOPELESS_ROUNDS:
             limits_s = rule.abandon_at * np.array(taken[reference])
             running = [index for index in running if index == reference or (taken[index] <= limits_s).any()]
@@ -151,7 +162,7 @@ def interleaved(
             samples = np.array([taken[index] for index in running])
             intervals = map(median_interval, samples if len(samples) == 1 else without_drift(samples)[:-1])
             narrow = all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)
-            if clock() - begin_s >= rule.max_s or narrow:
+            if clock() - begin_s - cores.lost_s >= rule.max_s or narrow:
                 break
     rounds = len(taken[reference])
     return np.array([row + [math.nan] * (rounds - len(row)) for row in taken])
@@ -168,21 +179,32 @@ class MeasureOptions:
     """Limits and stopping rules of a measured search."""
 
     search: StoppingRule = StoppingRule(
-        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, abandon_at=SLOWEST
+        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, patience_s=10.0, abandon_at=SLOWEST
     )
     """Rule for a placement during the search. Four repeats are too few for a 95 % interval (theirs has 88 %), but the end of
     the search measures the best few again."""
-    final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005)
+    final: StoppingRule = StoppingRule(
+        warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005, patience_s=PATIENCE_S
+    )
     """Rule for the side-by-side comparison at the end."""
-    plain: StoppingRule | None = StoppingRule(max_repeats=40, max_s=2.0, relative_spread=0.01, abandon_at=1.3)
+    plain: StoppingRule | None = StoppingRule(
+        max_repeats=40, max_s=2.0, relative_spread=0.01, patience_s=PATIENCE_S, abandon_at=1.3
+    )
     """Rule for the plain sessions, of which the best becomes the reference; None: the first that runs is the reference."""
     step: PairRule = PairRule(
-        first_look=7, max_blocks=24, max_s=2.0, width=0.01, confidence=0.984, give_up=0.93, least_run_s=8e-3
+        first_look=7,
+        max_blocks=24,
+        max_s=2.0,
+        width=0.01,
+        confidence=0.984,
+        give_up=0.93,
+        least_run_s=8e-3,
+        patience_s=10.0,
     )
     """Rule for two placements during a search; by Pocock (1977) its five looks together have a confidence of 95 %. Runs of 8 ms
     let the few blocks of a fast model use the seconds. A step that was slower in each of four blocks is given up; an
     equally fast one is given up at the fourth block with a chance of 6 %."""
-    decisive: PairRule = PairRule(max_s=20.0)
+    decisive: PairRule = PairRule(max_s=20.0, patience_s=PATIENCE_S)
     """Rule for the fastest placement and the reference, between which it decides at the end."""
     clearly_slower: float = 1.1
     """Multiple of the best ratio to the plain session so far. The search abandons a placement that exceeds it in each of its
