@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SLOWEST = 10.0
 """Multiple of the plain session's seconds above which the search does not measure a placement precisely."""
 PATIENCE_S = 20.0
-"""Seconds that a measurement waits, in all, while the cores are far from each other; such phases took 5 to 15 s."""
+"""Seconds that a measurement waits, in all, while the cores are far from each other; many such phases took 5 to 15 s, some minutes."""
 _HOPELESS_ROUNDS = 3
 
 
