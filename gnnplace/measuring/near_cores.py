@@ -104,6 +104,7 @@ class NearCores:
     def moved(self) -> bool:
         """Whether the cores are far from each other now, so that the work since the last call is in vain; then waits until they are near."""
         if self.lost_s >= self._patience_s or self._clock() < self._resigned.until_s:
+            self._since_s = self._clock()
             return False
         begin_s, has_moved = self._since_s, False
         while not _are_near(self._trips()):

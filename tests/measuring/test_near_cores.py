@@ -97,6 +97,18 @@ def test_nobody_waits_for_some_time_after_it_was_of_no_use() -> None:
     assert host.cores(5.0).lost_s == pytest.approx(2.0, abs=0.2)
 
 
+def test_work_while_nobody_waits_is_not_in_vain() -> None:
+    host = Host((0.0, 5.5), (55.5, 57.0))
+    host.cores(5.0)  # until 55
+    host.now_s = 6.0
+    cores = host.cores(5.0)
+    for host.now_s in (30.0, 54.9):
+        assert not cores.moved()
+    host.now_s = 56.0
+    assert cores.moved()
+    assert cores.lost_s == pytest.approx(1.1 + 1.0, abs=0.2)
+
+
 def test_does_not_ask_without_patience() -> None:
     def trips() -> dict[str, float]:
         pytest.fail("asked")
