@@ -47,6 +47,14 @@ def test_every_level_is_a_stage_no_worse_than_the_one_before_and_the_answer_no_w
     assert solution.evaluations <= 600
 
 
+def test_few_evaluations_begin_with_list_schedules(problem: Problem) -> None:
+    singles = map(Placement, problem.single_device_assignments)
+    best_device_s = min(problem.penalised_s(problem.evaluator.evaluate(single)) for single in singles)
+    first = plan(problem, Budget(1), seed=0, multilevel=LEVELS)
+    assert first.evaluations == 1
+    assert first.objective_s < 1.1 * load_planner("heft")(problem, Budget(), 0).objective_s < best_device_s
+
+
 def test_the_number_of_threads_does_not_change_the_answer() -> None:
     one, two = (plan(setting(threads=threads).problem(), Budget(500), seed=3, multilevel=LEVELS) for threads in (1, 2))
     assert one.placement.assignment.tolist() == two.placement.assignment.tolist()

@@ -130,10 +130,20 @@ def search_levels(
 
 
 def _schedules(search: Search, end_share: float) -> None:
-    """Evaluates the best single device, HEFT, and list schedules with several prices of transfers."""
+    """Evaluates the best single device, HEFT, and list schedules with several prices of transfers.
+
+    With fewer evaluations than these, it begins with the schedules that are shortest by their own estimates.
+    """
     problem = search.problem
+    options, singles = list(plain_options(held_shares(problem))), problem.single_device_assignments
+    built = on_all_cores(problem, partial(list_schedule, problem), options)
     with search.part(problem, end_share) as part:
-        part.evaluate_batch(problem.single_device_assignments)
+        if part.remaining < len(singles) + 1 + len(options) and part.budget.seconds is None:
+            # Those that know how long channels are occupied come first; the estimates of others are too short.
+            pairs = zip(options, built, strict=True)
+            for _, schedule in sorted(pairs, key=lambda pair: (not pair[0].channels, float(pair[1].end_s.max()))):
+                part.evaluate_batch(schedule.assignment[None])
+        part.evaluate_batch(singles)
         evaluate_heft(part)
-        for schedule in on_all_cores(problem, partial(list_schedule, problem), plain_options(held_shares(problem))):
+        for schedule in built:
             part.evaluate_batch(schedule.assignment[None])
