@@ -12,8 +12,10 @@ from gnnplace.bench import execution
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.spec import load_topology
+from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
+from models_zoo.networks.zoo_name import parse_zoo_name
 
 
 def row(placement: str, ratio: float, plain_s: float = 1.0) -> dict[str, Any]:
@@ -34,6 +36,21 @@ def test_speed_ups_are_over_one_core_and_over_the_session_on_two_threads_that_ra
     assert (summary["at_least_1.5_over_one_core"], summary["faster_than_two_threads"]) == (1, 1)
     assert summary["one_core_overhead_worst"] == pytest.approx(0.02)
     assert [line["model"] for line in result.rows] == ["ensemble_mlp:batch=1"] * 5
+
+
+def test_rows_choose_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row("two threads", 0.55), row("one core", 1.02), row("gnn", 0.5)]
+    monkeypatch.setattr(execution, "run_cases", lambda cases, *_: {case: {"rows": rows} for case in cases})
+    chosen = {
+        batch: {line["model"] for line in execution.bench_execution(BenchOptions(rows=(batch,))).rows}
+        for batch in execution.BATCHES
+    }
+    assert not any("batch" in parse_zoo_name(name).changes for name in chosen["published"])
+    assert {parse_zoo_name(name).changes["batch"] for name in chosen["one"]} == {"1"}
+    assert {line["model"] for line in execution.bench_execution(BenchOptions()).rows} == set().union(*chosen.values())
+    assert sum(map(len, chosen.values())) == len(set().union(*chosen.values())) == 28
+    with pytest.raises(GnnplaceError, match="no batch 'large'; known are quick, one, published"):
+        execution.bench_execution(BenchOptions(rows=("large",)))
 
 
 @pytest.mark.usefixtures("needs_two_cores")
