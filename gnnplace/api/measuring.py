@@ -21,10 +21,11 @@ from gnnplace.measuring.comparison import Comparison, PlainSessions
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.near_cores import PATIENCE_S
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.profile import measured_costs, session_s
 from gnnplace.measuring.stored_model import Kept
-from gnnplace.measuring.timing import PATIENCE_S, MeasureOptions, StoppingRule
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment

@@ -20,8 +20,9 @@ from gnnplace.bench.problems import real_setup, write_placed
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.devices.real_names import cores_together
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.near_cores import PATIENCE_S
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, interleaved, median_interval
+from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner

@@ -15,8 +15,9 @@ from gnnplace.bench.harness import BenchOptions, BenchResult, check_known, match
 from gnnplace.bench.planners import light_models
 from gnnplace.bench.problems import real_setup, worst_error, write_placed
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.near_cores import PATIENCE_S
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, interleaved, median_interval, quiet_s
+from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -93,7 +94,7 @@ def bench_execution(options: BenchOptions) -> BenchResult:
     """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners.
 
     The planners may place an op on either core or on both together. Placements are compared with the session on two cores that ran
-    in the same rounds. `rows` names `BATCHES`.
+    in the same rounds. `rows` are names of `BATCHES`.
     """
     check_known(options.rows, BATCHES, "batch")
     among = [

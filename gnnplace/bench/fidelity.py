@@ -23,7 +23,8 @@ from gnnplace.bench.residual import Executions, corrected_s, residual_features, 
 from gnnplace.devices.cuda_driver import gpus
 from gnnplace.devices.detect import allowed_cores, halves
 from gnnplace.devices.real_names import cores_together
-from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, median_interval, quiet_s
+from gnnplace.measuring.near_cores import PATIENCE_S
+from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
 from gnnplace.report import device_letters

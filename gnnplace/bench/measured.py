@@ -22,6 +22,7 @@ from gnnplace.bench.rivals import RIVALS
 from gnnplace.difference import Difference
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.near_cores import PATIENCE_S
 from gnnplace.measuring.paired import PairRule, signed_rank_interval
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -188,7 +189,7 @@ def _difference(evaluator: MeasuredEvaluator, ours: Placement, other: Placement)
     if (ours.assignment == other.assignment).all():
         return asdict(Difference(0.0, 0.0, 0.0, 0))
     try:
-        return asdict(evaluator.difference(ours, other, PairRule(max_s=_PAIR_S)))
+        return asdict(evaluator.difference(ours, other, PairRule(max_s=_PAIR_S, patience_s=PATIENCE_S)))
     except MeasurementFailed:
         return None
 

@@ -20,9 +20,10 @@ from gnnplace.bench.measured import DEVICES
 from gnnplace.bench.measured import MODELS as SEARCHED
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.near_cores import PATIENCE_S
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, interleaved, quiet_s
+from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
 from gnnplace.onnx_io.busy_op import busy_model, with_busy_op
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -32,8 +33,8 @@ MODELS = (*SEARCHED, "bert_base:batch=1:length=48")
 """Models whose steps take 0.2 to 107 ms on two cores of an AMD EPYC."""
 RULES: Mapping[float, PairRule] = {
     0.0: replace(MEASURE_OPTIONS.step, give_up=None),
-    0.02: PairRule(max_s=10.0),
-    0.01: PairRule(max_s=40.0),
+    0.02: PairRule(max_s=10.0, patience_s=PATIENCE_S),
+    0.01: PairRule(max_s=40.0, patience_s=PATIENCE_S),
 }
 """Rule of a trial for each planted difference, as a fraction of the step's seconds; 0: a placement against itself."""
 _TRIALS = 13

@@ -8,7 +8,8 @@ import numpy as np
 
 from gnnplace.cost.measured import LinkCosts
 from gnnplace.devices.topology import Topology
-from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, quiet_s
+from gnnplace.measuring.near_cores import PATIENCE_S
+from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.sample_inputs import wide_probe_model

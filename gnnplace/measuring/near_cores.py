@@ -29,6 +29,10 @@ try:
 except ImportError:  # without numba nothing tells, and nothing waits
     volley = None  # type: ignore[assignment]
 
+PATIENCE_S = 20.0
+"""Seconds that a measurement waits, in all, while the cores are far from each other; many such phases took 5 to 15 s, some minutes."""
+STEP_PATIENCE_S = 10.0
+"""The same for each of the many measurements of a search."""
 FAR = 2.5
 """Multiple of the least seconds of a round trip from which cores are far from each other."""
 _TRIPS, _BURSTS = 1000, 6
@@ -83,7 +87,7 @@ _OF_PROCESS = Resignation()
 
 
 class NearCores:
-    """Waits, in all for so many seconds, while the cores are far from each other."""
+    """Tells one measurement which of its work the host disturbed, and makes it wait until the cores are near each other again."""
 
     def __init__(
         self,
@@ -93,7 +97,7 @@ class NearCores:
         sleep: Callable[[float], None] = time.sleep,
         resigned: Resignation = _OF_PROCESS,
     ) -> None:
-        """Waits for the cores first, unless there is no patience."""
+        """Waits until the cores are near; all waiting together ends after `patience_s` seconds."""
         self.lost_s = 0.0
         """Seconds of waiting, and of the work before it that was in vain."""
         self._patience_s, self._trips, self._clock, self._sleep = patience_s, trips, clock, sleep

@@ -17,9 +17,10 @@ from gnnplace.files import temporary_folder
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
+from gnnplace.measuring.near_cores import PATIENCE_S
 from gnnplace.measuring.profile_job import PROFILE, ProfileJob
 from gnnplace.measuring.provider_profile import measured_shares, process_for, whole_model
-from gnnplace.measuring.timing import PATIENCE_S, StoppingRule, quiet_s
+from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel

@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import MeasurementFailed
-from gnnplace.measuring.near_cores import NearCores
+from gnnplace.measuring.near_cores import PATIENCE_S, STEP_PATIENCE_S, NearCores
 from gnnplace.measuring.paired import LEAST_RUN_S, WARM_S, PairRule, WarmRuns
 from gnnplace.objectives import DimsObjective
 from gnnplace.running.runner import PlacedRunner
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 SLOWEST = 10.0
 """Multiple of the plain session's seconds above which the search does not measure a placement precisely."""
-PATIENCE_S = 20.0
-"""Seconds that a measurement waits, in all, while the cores are far from each other; many such phases took 5 to 15 s, some minutes."""
 _HOPELESS_ROUNDS = 3
 
 
@@ -179,7 +177,13 @@ class MeasureOptions:
     """Limits and stopping rules of a measured search."""
 
     search: StoppingRule = StoppingRule(
-        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, patience_s=10.0, abandon_at=SLOWEST
+        warmup=1,
+        min_repeats=4,
+        max_repeats=20,
+        max_s=0.3,
+        relative_spread=0.03,
+        patience_s=STEP_PATIENCE_S,
+        abandon_at=SLOWEST,
     )
     """Rule for a placement during the search. Four repeats are too few for a 95 % interval (theirs has 88 %), but the end of
     the search measures the best few again."""
@@ -199,7 +203,7 @@ class MeasureOptions:
         confidence=0.984,
         give_up=0.93,
         least_run_s=8e-3,
-        patience_s=10.0,
+        patience_s=STEP_PATIENCE_S,
     )
     """Rule for two placements during a search; by Pocock (1977) its five looks together have a confidence of 95 %. Runs of 8 ms
     let the few blocks of a fast model use the seconds. A step that was slower in each of four blocks is given up; an

@@ -145,5 +145,5 @@ def _schedules(search: Search, end_share: float) -> None:
                 part.evaluate_batch(schedule.assignment[None])
         part.evaluate_batch(singles)
         evaluate_heft(part)
-        for schedule in built:
+        for schedule in built:  # none is left where they came first
             part.evaluate_batch(schedule.assignment[None])
