@@ -10,7 +10,7 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.search import Attempt
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
-from gnnplace.measuring.comparison import Comparison
+from gnnplace.measuring.comparison import Comparison, PlainSessions
 from gnnplace.placement import Placement
 from gnnplace.planners.solution import Solution
 from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow, finite
@@ -18,6 +18,8 @@ from gnnplace.units import format_s
 
 PLAIN_SESSION = "plain session"
 """Name of the answer where one session over all cores is faster than every placement."""
+_CHANGED = 1.25
+"""Factor between the reference's seconds before a search and at its end beyond which the machine itself has changed."""
 
 
 def simulated_plan(setup: ProblemSetup, attempts: Sequence[Attempt], planner: str) -> Plan:
@@ -121,6 +123,8 @@ def executed_plan(
         if (chosen.assignment != index).any() or (solution.placement.assignment != index).any():
             warnings.append(warning)
         chosen = Placement(np.full_like(chosen.assignment, index))
+    if comparison.confirmed and (change := _change(plain)):
+        warnings.append(change)
     if not comparison.confirmed:
         warnings.append(
             f"the seconds are those of the search ({measured.repeats} repeats, "
@@ -162,6 +166,18 @@ def executed_plan(
     )
     placement, evaluation = setup.evaluate_groups(chosen)
     return Plan(setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept)
+
+
+def _change(plain: PlainSessions) -> str:
+    """What has changed where the reference takes another time at the end than before the search; empty where it does not."""
+    before_s, now_s = plain.seconds_of.get(plain.best_session), plain.best_s
+    if before_s is None or now_s is None or max(before_s, now_s) <= _CHANGED * min(before_s, now_s):
+        return ""
+    return (
+        f"the plain session over {plain.best_session} took {format_s(before_s)} before the search and {format_s(now_s)} at its end: "
+        "this machine has changed its speed, or its host has moved its cores; the comparison holds for the end, and another run "
+        "of the command shows whether it holds again"
+    )
 
 
 def _row(planner: str, best: Evaluation, solution: Solution) -> PlannerRow:

@@ -27,6 +27,7 @@ from gnnplace.planners.solution import Solution
 from gnnplace.report.answer import answer
 from gnnplace.run_record import MeasuredSearch, read_run
 from gnnplace.running.session import Session
+from gnnplace.units import format_s
 
 Answered = Callable[..., Plan]
 SEARCH: MeasuredSearch = {"executed": 5, "recalled": 0, "executing_s": 1.0, "wall_s": 2.0}
@@ -62,11 +63,12 @@ def answered(tmp_path: Path) -> Answered:
         difference: Difference | None = None,
         heft: Placement = on(1, 1),
         gnn: Placement = on(0, 1),
+        before_s: float | None = None,
     ) -> Plan:
         solution = Solution("gnn", 0, gnn, 1.0, 5, 2.0, ())
         finalists = finalists_of("gnn", [gnn, on(1, 0)], {"heft": heft})
         device = setup.topology.device_names[0]
-        plain = PlainSessions(measured(single_s), device, measured(single_s), device)
+        plain = PlainSessions(measured(single_s), device, measured(single_s), device, {device: before_s or single_s})
         comparison = Comparison(tuple(map(measured, medians)), plain, difference, confirmed)
         return executed_plan(setup, solution, finalists, comparison, SEARCH)
 
@@ -92,6 +94,16 @@ def test_the_placement_of_a_faster_planner_is_kept_and_named(answered: Answered)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([1, 1], "heft")
     assert plan.warnings == ("the placement of 'heft' was faster side by side than that of 'gnn'",)
     assert plan.facts()["planner"] == "heft"
+
+
+@pytest.mark.parametrize(("before_s", "warns"), [(1.3, True), (2.4, False), (2.6, True)])
+def test_a_reference_that_takes_another_time_after_the_search_than_before_is_named(
+    answered: Answered, before_s: float, warns: bool
+) -> None:
+    plan = answered([1.0, 0.8, 0.9], 2.0, before_s=before_s)
+    expected = f"the plain session over k40:0 took {format_s(before_s)} before the search and {format_s(2.0)} at"
+    assert [expected in warning for warning in plan.warnings] == [True] * warns
+    assert answered([1.0, 0.8, 0.9], 2.0, confirmed=False, before_s=before_s).warnings[0].startswith("the seconds are")
 
 
 def test_a_planner_that_is_faster_only_within_the_noise_is_kept_without_a_warning(answered: Answered) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
+import psutil
 import pytest
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import InvalidPlacement, MeasurementFailed
+from gnnplace.host_memory import return_free_memory
 from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.manifest import MANIFEST, write_parts
@@ -185,6 +187,29 @@ def test_parts_share_large_weights(repeated: OnnxModel, random_inputs: Inputs, t
         shared = [*session._runner.devices._weights._tensors]  # type: ignore[attr-defined]
         assert [(weight.name, weight.shape) for weight in shared] == [("w", (256, 256))]
     np.testing.assert_allclose(y, one_session(repeated, feed)[0], rtol=1e-4)
+
+
+@pytest.mark.usefixtures("needs_two_cores")
+def test_parts_keep_one_packed_form_of_a_shared_weight_and_no_memory_of_others(tmp_path: Path) -> None:
+    products = [f"[p{i}] v{i + 1} = MatMul(v{i}, w)" for i in range(16)]
+    weight = np.random.default_rng(0).standard_normal((1024, 1024), dtype=np.float32)
+    text = f"long (float[1, 1024] v0) => (float[1, 1024] v16) {{ {' '.join(products)} }}"
+    onnx.save(parsed(text, w=weight), tmp_path / "long.onnx")
+    model = read_onnx(tmp_path / "long.onnx")
+    found = segments(model.graph, np.arange(16) % 2, model.graph.topological_order)
+    write_parts(model, found, NAMES, tmp_path / PARTS)
+    return_free_memory()
+    before_bytes = private_bytes()
+    with Session(tmp_path) as session:
+        assert len(found) == 16
+        session.run(None, {"v0": np.ones((1, 1024), np.float32)})
+        assert private_bytes() - before_bytes < 6 * weight.nbytes  # 16 of them if no memory went back
+
+
+def private_bytes() -> int:
+    """Resident memory of this process that no file holds."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - memory.shared)
 
 
 @pytest.mark.usefixtures("needs_two_cores")

@@ -20,6 +20,7 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.devices.detect import pinned_to
 from gnnplace.errors import GnnplaceError, MeasurementFailed
+from gnnplace.host_memory import return_free_memory
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.compiled.c_api import CInterface, CSession, SharedWeights, c_interface, copied_array, is_plain
 from gnnplace.running.compiled.loop import (
@@ -130,6 +131,7 @@ class CompiledDevices:
         self._threads: list[Thread] = []
         if failures := self._start():
             raise failures[0]
+        return_free_memory()  # every session packs its weights, and then takes the packed forms of an earlier one
         addresses = [session.address for session in self._sessions if session is not None]
         threads = [own for _, own in self._groups]
         self._program = new_program(self._steps, threads, addresses, outputs, system, self._kept)
