@@ -293,7 +293,7 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
-PARTS_RUN_BY = "compiled threads on cores for all providers, optimised kernels"
+PARTS_RUN_BY = "compiled threads on cores for all providers, optimised kernels in the order of one session"
 """What measured costs of parts and crossings depend on besides the machine; a store has no such costs of another loop."""
 
 

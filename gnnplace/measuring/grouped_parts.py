@@ -81,7 +81,7 @@ class PartMaker:
         self._light, self._data_folder = light_copy(model, folder)
         self._optimised = kernels is not None
         self._custom_ops = model.custom_ops
-        self._cutter = ModelCutter(self._light, None if kernels is None else kernels.run_order)
+        self._cutter = ModelCutter(self._light, keeps_order=kernels is not None)
         self._cut = lru_cache(_MAX_PARTS)(self._new_part)
 
     @property

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -44,7 +43,7 @@ class KernelModel:
     """
 
     model: OnnxModel
-    """The optimised model; its graph has one op per kernel."""
+    """The optimised model; its graph has one op per kernel, in the order in which a session of the original model runs them."""
     op_of_kernel: IntArray  # [K] op whose device the kernel takes
     kernel_of_op: IntArray  # [N] kernel that executes each op
     made_for: Mapping[str, str]
@@ -75,30 +74,6 @@ class KernelModel:
             inputs = graph.tensor_producer[graph.inputs_of(number)]
             op_of_kernel[number] = op_of_kernel[inputs[0]] if len(inputs) else 0
         return cls(optimised, op_of_kernel, kernel_of_op, made_for)
-
-    @cached_property
-    def run_order(self) -> list[int]:
-        """Kernels in the order in which one session of the optimised model runs them.
-
-        ONNX Runtime searches depth-first from the last node that nobody reads, and from the inputs of a node the last in the file
-        first; a node runs when all that it reads have run.
-        """
-        graph = self.model.graph
-        producers: list[set[int]] = [set() for _ in range(graph.num_ops)]
-        for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):
-            producers[consumer].add(producer)
-        unread = set(range(graph.num_ops)).difference(*producers)
-        stack = [(kernel, False) for kernel in sorted(unread)]
-        found, seen = list[int](), set[int]()
-        while stack:
-            kernel, is_done = stack.pop()
-            if is_done:
-                found.append(kernel)
-            elif kernel not in seen:
-                seen.add(kernel)
-                stack.append((kernel, True))
-                stack += [(producer, False) for producer in sorted(producers[kernel] - seen)]
-        return found
 
     def segments(
         self, assignment: IntArray, order: IntArray, excludes: BoolArray | None, runs_kernels: BoolArray

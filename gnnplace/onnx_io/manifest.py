@@ -56,7 +56,7 @@ def write_parts(
             kernels, split = None, split_model(model, [segment.ops for segment in found], fresh)
         else:
             of_parts = [segment.kernels or () for segment in found]
-            split = split_model(kernels.model, of_parts, fresh, kernels.run_order)
+            split = split_model(kernels.model, of_parts, fresh, keeps_order=True)
         # Only a model without ops has a part and no segment.
         devices = [device_names[segment.device] for segment in found] or [device_names[0]] * len(split)
         manifest = Manifest(

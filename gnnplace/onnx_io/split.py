@@ -1,6 +1,5 @@
 """Cuts a model into parts: models of their own, each for one device."""
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from gnnplace.onnx_io.external_data import external_files, link_files, refer, re
 from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.part import Part
+from gnnplace.onnx_io.run_order import listed_to_run
 from gnnplace.onnx_io.value_types import kept_type, restore_map_types
 
 MAX_IR_VERSION = 13
@@ -45,8 +45,8 @@ class ModelCutter:
     runtime folds it there. (Cutting the Transpose of a tied weight from its MatMul made BERT 1.3 times as slow.)
     """
 
-    def __init__(self, model: ir.Model, run_order: Sequence[int] | None = None) -> None:
-        """`run_order` is that of all nodes in one session of the model, which parts keep (see `_listed`); None: that of the file."""
+    def __init__(self, model: ir.Model, keeps_order: bool = False) -> None:
+        """With `keeps_order`, parts run their nodes in the order of the model's file; else they list them in that order."""
         self.model = model
         self._nodes = tuple(model.graph)
         self._constant = constant_ops(model)
@@ -56,7 +56,7 @@ class ModelCutter:
         for op, values in enumerate(self._reads):
             for value in values:
                 self._readers[value].append(op)
-        self._rank = None if run_order is None else {op: position for position, op in enumerate(run_order)}
+        self._keeps_order = keeps_order
 
     def shared_weights(self, parts: Sequence[Sequence[int]]) -> list[ir.Value]:
         """Weights inside the model file that several parts read, except small ones."""
@@ -154,28 +154,13 @@ class ModelCutter:
         return proto, Part("", "", b"", inputs, outputs, optional_inputs)
 
     def _listed(self, ops: set[int]) -> list[int]:
-        """The ops in the order in which a part lists them; producers come before consumers.
-
-        ONNX Runtime runs the nodes of a session in the order of a depth-first search from its outputs, which prefers the nodes
-        that come last in the file. A part has other outputs than the model and would run in another order, with its values less
-        often in the caches: a part of 84 kernels took 5 % longer. So the ops that run first are listed as late as can be.
-        """
-        if self._rank is None:
-            return sorted(ops)
-        missing = {op: {self._producer.get(value) for value in self._reads[op]} & ops for op in ops}
-        ready = [(-self._rank[op], op) for op, producers in missing.items() if not producers]
-        heapq.heapify(ready)
-        found: list[int] = []
-        while ready:
-            _, op = heapq.heappop(ready)
-            found.append(op)
-            for value in self._nodes[op].outputs:
-                for reader in self._readers.get(value, ()):
-                    if reader in missing and op in missing[reader]:
-                        missing[reader].remove(op)
-                        if not missing[reader]:
-                            heapq.heappush(ready, (-self._rank[reader], reader))
-        return found
+        """The ops in the order in which a part lists them; producers come before consumers."""
+        in_file = sorted(ops)
+        if not self._keeps_order:
+            return in_file
+        values = {op: [value for value in self._nodes[op].outputs if value in self._readers] for op in in_file}
+        readers = {op: {reader for value in own for reader in self._readers[value]} & ops for op, own in values.items()}
+        return listed_to_run(in_file, readers)
 
     def part_in_memory(self, ops: Sequence[int]) -> Part:
         """The part in memory, without name and device; its external weights lie in the model's own folder.
@@ -188,18 +173,18 @@ class ModelCutter:
 
 
 def split_model(
-    model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path, run_order: Sequence[int] | None = None
+    model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path, keeps_order: bool = False
 ) -> tuple[Part, ...]:
     """Writes one model per list of ops into `folder`; returns the parts, without devices, in the same order.
 
     Weights of several parts go to one file: sessions map it into memory and share it. The first part returns model
     outputs that are initialisers (a part without ops if there is no other). No part returns outputs that are inputs.
-    `run_order` is that of `ModelCutter`.
+    `keeps_order` is that of `ModelCutter`.
 
     Raises:
         UnsupportedModel: see `ModelCutter.part_proto`; or external weights are missing.
     """
-    cutter = ModelCutter(model.model, run_order)
+    cutter = ModelCutter(model.model, keeps_order)
     stray = tuple(value for value in dict.fromkeys(model.model.graph.outputs) if value.is_initializer())
     locations = link_files(external_files(model.model), folder)
     shared = write_external(cutter.shared_weights(parts), folder, "shared.bin")

@@ -1,0 +1,80 @@
+"""The order in which ONNX Runtime runs the nodes of a session, and how a file lists nodes so that they run in a wanted order.
+
+ONNX Runtime searches depth-first from the nodes that nobody reads, the last in the file first, and from the inputs of a node in the
+same order; a node runs when all that it reads have run. The file of an optimised model lists the nodes as the session that wrote
+it runs them, but a session of that file runs them in another order. An NMT model whose decoder reads 35 MB of weights in each step
+took up to 1.3 times as long in it, as the weights left the caches between two uses.
+"""
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence, Set
+
+Readers = Mapping[int, Set[int]]
+"""The nodes that read values of each node, among those of one session."""
+
+
+def runtime_order(listed: Sequence[int], readers: Readers) -> list[int]:
+    """Nodes in the order in which a session runs them whose file has them as `listed`.
+
+    >>> runtime_order([0, 1, 2], {0: {2}, 1: {2}, 2: set()})
+    [1, 0, 2]
+    """
+    place = {node: position for position, node in enumerate(listed)}
+    producers = _reversed(readers)
+    stack = [(node, False) for node in listed if not readers[node]]
+    found, seen = list[int](), set[int]()
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            found.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(producer, False) for producer in sorted(producers[node] - seen, key=place.__getitem__)]
+    return found
+
+
+def listed_to_run(order: Collection[int], readers: Readers) -> list[int]:
+    """Nodes as a file lists them so that a session runs them in an `order`, or in one that is near; producers come before readers.
+
+    What runs first has to be listed as late as can be. Neither of two ways to do so is always the better one: from the front,
+    where the node that runs last is taken of those whose producers are listed, and from the back, where the one that runs first
+    is taken of those whose readers are listed. The one after which more nodes run at their place is taken.
+
+    >>> listed_to_run([0, 1, 2], {0: {2}, 1: {2}, 2: set()})
+    [1, 0, 2]
+    """
+    wanted = list(order)
+    place = {node: position for position, node in enumerate(wanted)}
+    from_front = _greedy(readers, _reversed(readers), {node: -position for node, position in place.items()})
+    from_back = _greedy(_reversed(readers), readers, place)[::-1]
+
+    def misplaced(listed: Sequence[int]) -> int:
+        return sum(node != other for node, other in zip(runtime_order(listed, readers), wanted, strict=True))
+
+    return min(from_front, from_back, key=misplaced)
+
+
+def _greedy(after: Readers, before: Readers, key: Mapping[int, int]) -> list[int]:
+    """The nodes, each behind those `before` it; always the one with the least key comes next."""
+    missing = {node: len(nodes) for node, nodes in before.items()}
+    ready = [(key[node], node) for node, count in missing.items() if not count]
+    heapq.heapify(ready)
+    found: list[int] = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        found.append(node)
+        for other in after[node]:
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(ready, (key[other], other))
+    return found
+
+
+def _reversed(readers: Readers) -> dict[int, set[int]]:
+    """The producers of each node."""
+    producers: dict[int, set[int]] = {node: set() for node in readers}
+    for node, others in readers.items():
+        for other in others:
+            producers[other].add(node)
+    return producers

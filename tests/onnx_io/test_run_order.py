@@ -1,0 +1,76 @@
+"""The emulated run order of ONNX Runtime, and lists of nodes that lead to a wanted one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from gnnplace.onnx_io.run_order import listed_to_run, runtime_order
+
+Readers = dict[int, set[int]]
+
+
+def random_readers(seed: int, count: int = 40) -> Readers:
+    """A graph whose edges lead to higher numbers."""
+    rng = np.random.default_rng(seed)
+    later = {node: range(node + 1, min(node + 12, count)) for node in range(count)}
+    return {node: {other for other in others if rng.random() < 0.2} for node, others in later.items()}
+
+
+def session_order(listed: list[int], readers: Readers, folder: Path) -> list[int]:
+    """The order in which a session of ONNX Runtime runs a sum per node, listed like this."""
+    inputs = {node: [f"v{other}" for other in sorted(readers) if node in readers[other]] or ["x"] for node in readers}
+    nodes = [helper.make_node("Sum", inputs[node], [f"v{node}"], name=f"n{node}") for node in listed]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", *(f"v{n}" for n in readers))]
+    outputs = [one for one in value if one.name != "x" and not readers[int(one.name[1:])]]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", value[:1], outputs), opset_imports=[helper.make_opsetid("", 17)], ir_version=10
+    )
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.ones(2, np.float32)})
+    names = [event["name"] for event in json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))]
+    return [int(name.removesuffix("_kernel_time")[1:]) for name in names if name.endswith("_kernel_time")]
+
+
+def topological(listed: list[int], readers: Readers) -> bool:
+    place = {node: position for position, node in enumerate(listed)}
+    return all(place[node] < place[other] for node, others in readers.items() for other in others)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_session_runs_nodes_in_the_emulated_order(seed: int, tmp_path: Path) -> None:
+    readers = random_readers(seed)
+    listed = listed_to_run(np.random.default_rng(seed).permutation(40).tolist(), readers)  # any topological list
+    assert session_order(listed, readers, tmp_path) == runtime_order(listed, readers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_list_for_an_order_keeps_producers_first_and_leads_near_the_order(seed: int) -> None:
+    readers = random_readers(seed)
+    wanted = runtime_order(list(readers), readers)  # an order that a session can have
+    listed = listed_to_run(wanted, readers)
+    assert sorted(listed) == sorted(readers)
+    assert topological(listed, readers)
+    at_place = sum(node == other for node, other in zip(runtime_order(listed, readers), wanted, strict=True))
+    as_they_run = sum(node == other for node, other in zip(runtime_order(wanted, readers), wanted, strict=True))
+    assert at_place >= max(as_they_run, 1)
+
+
+def test_a_chain_of_branches_runs_in_the_wanted_order_exactly() -> None:
+    # Blocks of three branches of two nodes each, which the next node joins.
+    readers: Readers = {0: set()}
+    for block in range(5):
+        first = 7 * block
+        for branch in (1, 3, 5):
+            readers[first] |= {first + branch}
+            readers[first + branch], readers[first + branch + 1] = {first + branch + 1}, {first + 7}
+        readers[first + 7] = set()
+    wanted = list(range(len(readers)))
+    assert runtime_order(wanted, readers) != wanted
+    assert runtime_order(listed_to_run(wanted, readers), readers) == wanted
