@@ -17,8 +17,9 @@ from gnnplace.devices.detect import pinned_to
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.compiled import devices as compiled
+from gnnplace.running.compiled.book import Program, Shared
 from gnnplace.running.compiled.devices import CompiledDevices
-from gnnplace.running.compiled.loop import Program, Shared, serve, serve_until
+from gnnplace.running.compiled.loop import serve, serve_until
 from gnnplace.running.pipeline import Pipeline, python_devices
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from tests.parts import add_one, part

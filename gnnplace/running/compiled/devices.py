@@ -22,30 +22,12 @@ from gnnplace.devices.detect import pinned_to
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.host_memory import return_free_memory
 from gnnplace.onnx_io.part import Part
-from gnnplace.running.compiled.c_api import CInterface, CSession, SharedWeights, c_interface, copied_array, is_plain
-from gnnplace.running.compiled.loop import (
-    ADDRESS_AT,
-    CALLER,
-    DESCRIPTION,
-    DONE,
-    ELEMENT_AT,
-    LATE,
-    RANK_AT,
-    SIZES_AT,
-    SPREAD,
-    Program,
-    Shared,
-    await_done,
-    begin,
-    book_of,
-    clear,
-    describe,
-    rouse_all,
-    serve,
-    serve_until,
-)
+from gnnplace.running.compiled.book import SPREAD, Program, Shared, book_of
+from gnnplace.running.compiled.c_api import CSession, SharedWeights, c_interface
+from gnnplace.running.compiled.loop import CALLER, DONE, LATE, await_done, begin, rouse_all, serve, serve_until
 from gnnplace.running.compiled.primitives import futex_call
 from gnnplace.running.compiled.tables import new_program, new_shared, value_numbers
+from gnnplace.running.compiled.values import SlotValues
 from gnnplace.running.dataflow import Request, Step
 from gnnplace.running.devices import caller_cores, create_session, current_core, parse_device, pin
 from gnnplace.running.part_session import SessionCache
@@ -55,7 +37,6 @@ from gnnplace.running.worker import TaskThread, not_loaded, one_line
 
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
 _SHORT_NS = 1_000_000
-_COPIED_BYTES = 1 << 14  # smaller inputs and outputs are copied, which takes less time than a tensor of their own
 
 
 class NotPlainError(Exception):
@@ -75,19 +56,6 @@ class _Slot:
     """The memory of the inputs."""
     tensors: list[int] = field(default_factory=list)
     """The inputs that were not copied."""
-
-
-class _Place:
-    """The memory and tensor of a small input of a slot, which it keeps for later requests."""
-
-    def __init__(self, api: CInterface, like: np.ndarray[Any, Any]) -> None:
-        self.array = np.empty(like.shape, like.dtype)
-        self.tensor = api.tensor(self.array)
-        weakref.finalize(self, api.release, "Value", self.tensor).atexit = False
-
-    def fits(self, array: np.ndarray[Any, Any]) -> bool:
-        """The array has this shape and element type."""
-        return bool(array.shape == self.array.shape and array.dtype == self.array.dtype)
 
 
 class CompiledDevices:
@@ -124,9 +92,6 @@ class CompiledDevices:
             groups[caller_cores(reals[part.device])].append(number)
         self._groups = list(groups.items())
         self._sessions: list[CSession | None] = [None] * len(parts)
-        self._value = value_numbers(parts)
-        self._produced = frozenset(name for part in parts for name in part.outputs)
-        self._numbers_of: dict[frozenset[str], tuple[list[str], IntArray]] = {}
         self._go: list[SimpleQueue[tuple[Program, Shared] | None]] = [SimpleQueue() for _ in self._groups]
         self._threads: list[Thread] = []
         if failures := self._start():
@@ -137,7 +102,8 @@ class CompiledDevices:
         self._program = new_program(self._steps, threads, addresses, outputs, system, self._kept)
         self._shared = new_shared(self._program, max_in_flight)
         self._book = book_of(self._program, self._shared)
-        self._places: list[dict[str, _Place]] = [{} for _ in range(max_in_flight)]
+        produced = frozenset(name for part in parts for name in part.outputs)
+        self._values = SlotValues(self._api, value_numbers(parts), produced, self._shared, self._book, max_in_flight)
         self._lent_cores, lent = self._groups[self._program.lent]
         self._lent_is_own = all(reals[parts[number].device].family == "cpu" for number in lent)
         self._limit, self._short_limit, self._no_limit = np.array(
@@ -173,11 +139,7 @@ class CompiledDevices:
             slot = _Slot(index, ended, lends, list(arrays.values()))
             self._under_way[request], request.devices_left, number = slot, 1, next(self._numbers)
         try:
-            first = index * len(self._value)
-            for name, array in arrays.items():
-                if not is_plain(array):
-                    raise MeasurementFailed(f"input {name!r} has the element type {array.dtype}, which no part takes")
-                self._shared.values[first + self._value[name]] = self._input(slot, name, array)
+            self._values.put(index, arrays, slot.tensors)
         except GnnplaceError as error:
             request.fail(error)
             self._end(request, slot)
@@ -203,18 +165,6 @@ class CompiledDevices:
         else:
             self._await(request, slot)
         request.ended.get()  # another caller may be taking the outputs
-
-    def _input(self, slot: _Slot, name: str, array: np.ndarray[Any, Any]) -> int:
-        """A tensor of an input; small ones are copied into that of an earlier request."""
-        places = self._places[slot.index]
-        place = places.get(name)
-        if place is None or not place.fits(array):
-            if array.nbytes > _COPIED_BYTES:
-                slot.tensors.append(self._api.tensor(array))
-                return slot.tensors[-1]
-            place = places[name] = _Place(self._api, array)
-        place.array[...] = array
-        return place.tensor
 
     def _take_permit(self) -> None:
         """Waits until a request may begin.
@@ -307,41 +257,18 @@ class CompiledDevices:
             request.fail(MeasurementFailed(failure))
         if request.failure is None:
             stays = frozenset[str]().union(*request.stays.values())
-            for name, array in self._outputs(slot.index, request.wanted | stays).items():
+            for name, array in self._values.outputs(slot.index, request.wanted | stays).items():
                 if name in request.wanted:
                     request.results[name] = array
                 if name in stays:
                     request.resident[name] = array
-        clear(self._book, slot.index)
-        for tensor in slot.tensors:
-            self._api.release("Value", tensor)
+        self._values.clear(slot.index, slot.tensors)
         parts = len(self.parts)
         request.part_ns = self._shared.part_ns[slot.index * parts : (slot.index + 1) * parts].copy()
         with self._lock:
             self._free.append(slot.index)
         self._permits.release()
         request.device_done()
-
-    def _outputs(self, slot: int, wanted: frozenset[str]) -> dict[str, np.ndarray[Any, Any]]:
-        """Values of an ended request: copies of small ones, and the memory of the others."""
-        if wanted not in self._numbers_of:
-            names = sorted(wanted & self._produced)
-            self._numbers_of[wanted] = names, np.array([self._value[name] for name in names], dtype=np.int64)
-        names, numbers = self._numbers_of[wanted]
-        found = np.empty((len(names), DESCRIPTION), dtype=np.int64)
-        describe(self._book, slot, numbers, found)
-        arrays = {}
-        for name, row in zip(names, found.tolist(), strict=True):
-            rank, array = row[RANK_AT], None
-            if rank >= 0:
-                shape = tuple(row[SIZES_AT : SIZES_AT + rank])
-                array = copied_array(row[ADDRESS_AT], row[ELEMENT_AT], shape, _COPIED_BYTES)
-            if array is None:
-                at = slot * len(self._value) + self._value[name]
-                array = self._api.array(int(self._shared.values[at]))
-                self._shared.values[at] = 0
-            arrays[name] = array
-        return arrays
 
     def _beside(self) -> Devices:
         """The same parts in the Python loop, loaded with the first request that needs it."""

@@ -7,135 +7,35 @@ exclude it through `holder`. Nothing here holds the interpreter lock.
 A caller that waits for its request does the work of one thread meanwhile, the lent one, so that neither has to wake the other up;
 `role` says who does that work at the moment.
 
-Python passes the tables of threads as one array, a `book` of their addresses: with the tables themselves, a call takes 7 us.
-
 A slot carries one request at a time. Its number is written last when a request begins and cleared when its last part has
 ended; a thread that has read anything else of a slot reads the number again, so that it never acts on a mixture of two.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from gnnplace.arrays import IntArray
-from gnnplace.running.compiled.primitives import (
-    call,
-    exchange,
-    fetch_add,
-    load,
-    relax,
-    sleep_on,
-    store,
-    wake,
-    words_at,
+from gnnplace.running.compiled.book import (
+    CLOCK,
+    FREE,
+    RELEASE,
+    RELEASE_STATUS,
+    RUN,
+    SPREAD,
+    YIELD,
+    Program,
+    Shared,
+    opened,
 )
+from gnnplace.running.compiled.primitives import call, exchange, fetch_add, load, relax, sleep_on, store, wake
 
-SPREAD = 8
-"""Words between two that different threads write, so that no two lie on one line of the cache."""
-FREE = -1
-"""Number of a slot without a request, and holder of a core that is free."""
 _NOTHING = -1
 _NOBODY, _WORKER, CALLER = 0, 1, 2
 """Who does the work of the lent thread."""
 TAKEN, DONE, LATE = 0, 1, 2
 """Why a caller ends its work: somebody else does it, the request has ended, or time is up."""
-_RUN, _RELEASE, _RELEASE_STATUS, _CLOCK, _YIELD = 0, 1, 2, 3, 4  # positions in `Program.functions`
-_INFO, _ELEMENT, _RANK, _SIZES, _DATA, _RELEASE_INFO = 5, 6, 7, 8, 9, 10
-MOST_SIZES = 12
-"""Dimensions of a value that `describe` can tell."""
-ADDRESS_AT, ELEMENT_AT, RANK_AT, SIZES_AT = 0, 1, 2, 3
-"""Columns of what `describe` writes."""
-_INFO_AT = SIZES_AT + MOST_SIZES
-DESCRIPTION = _INFO_AT + 1
-"""Number of these columns."""
 _LOOKS = 1024  # some 25 us, after which other threads may have the core
 _MONOTONIC = 1  # a clock of clock_gettime
-
-
-class Program(NamedTuple):
-    """What stays the same: `P` parts, `V` values, `E` threads, `R` cores that devices of different threads share."""
-
-    sessions: IntArray  # [P] addresses
-    thread_of: IntArray  # [P]
-    thread_offsets: IntArray  # [E + 1]
-    order: IntArray  # [P] the parts of each thread in their order
-    input_offsets: IntArray  # [P + 1]
-    inputs: IntArray  # values
-    input_names: IntArray  # addresses
-    output_offsets: IntArray  # [P + 1]
-    outputs: IntArray
-    output_names: IntArray
-    successor_offsets: IntArray  # [P + 1]
-    successors: IntArray  # parts that wait for each part
-    waits: IntArray  # [P] parts that each part waits for
-    uses: IntArray  # [V] parts that read each value, and one for the caller for inputs and outputs of the model
-    given: IntArray  # [V] 1: an input of the model
-    core_offsets: IntArray  # [P + 1]
-    cores: IntArray  # shared cores that each part occupies
-    core_of_thread: IntArray  # [E] the shared core that the thread is on, or -1
-    lent: int
-    """Thread whose work waiting callers do: the one that ends requests."""
-    functions: IntArray  # addresses, in the order of the positions above
-    system: IntArray  # [2] address of syscall, number of the futex call
-    spins: int
-    """Looks at the word that wakes a thread before it sleeps, while no request is under way."""
-    patient_spins: int
-    """The same while one is."""
-
-
-class Shared(NamedTuple):
-    """What threads change, for `S` slots; words of different threads lie apart."""
-
-    number: IntArray  # [S * SPREAD] of the request in the slot, or FREE
-    waits: IntArray  # [S * P] parts that a part still waits for
-    uses: IntArray  # [S * V] parts that still read a value, and one for the caller
-    values: IntArray  # [S * V] addresses; 0: none
-    position: IntArray  # [S * E * SPREAD] next part of each thread
-    left: IntArray  # [S * SPREAD] threads that have parts to run
-    stopped: IntArray  # [S * SPREAD] 1: the other parts are skipped
-    status: IntArray  # [S * SPREAD] address of an error's status; 0: none
-    failed: IntArray  # [S * SPREAD] part that failed
-    done: IntArray  # [S * SPREAD] requests that have ended
-    part_ns: IntArray  # [S * P] nanoseconds of each part, with the release of its inputs
-    role: IntArray  # [SPREAD] who does the work of the lent thread
-    awake: IntArray  # [(E + 1) * SPREAD] of each thread: changes when there may be something to do; then that which wakes a caller
-    asleep: IntArray  # [(E + 1) * SPREAD] 1: sleeps, or is about to; the last one for the caller
-    holder: IntArray  # [R * SPREAD] thread that occupies the core, or FREE
-    lock: IntArray  # [SPREAD] held while cores are claimed
-    closing: IntArray  # [SPREAD]
-    scratch: IntArray  # [E, 2 * most values of a part + 2]
-
-
-def book_of(program: Program, shared: Shared) -> IntArray:
-    """Address and length of each array, or the number itself and 0; the tables have to stay alive."""
-    fields = [field.reshape(-1) if isinstance(field, np.ndarray) else field for field in (*program, *shared)]
-    pairs = [(field.ctypes.data, field.size) if isinstance(field, np.ndarray) else (field, 0) for field in fields]
-    return np.array(pairs, dtype=np.int64)
-
-
-@njit(cache=True, nogil=True)
-def _words(book: IntArray, number: int) -> IntArray:
-    return words_at(book[number, 0], book[number, 1])
-
-
-@njit(cache=True, nogil=True)
-def _opened(book: IntArray) -> tuple[Program, Shared]:
-    """The tables of a book."""
-    program = Program(
-        _words(book, 0), _words(book, 1), _words(book, 2), _words(book, 3), _words(book, 4), _words(book, 5),
-        _words(book, 6), _words(book, 7), _words(book, 8), _words(book, 9), _words(book, 10), _words(book, 11),
-        _words(book, 12), _words(book, 13), _words(book, 14), _words(book, 15), _words(book, 16), _words(book, 17),
-        book[18, 0], _words(book, 19), _words(book, 20), book[21, 0], book[22, 0],
-    )  # fmt: skip
-    threads = len(program.thread_offsets) - 1
-    shared = Shared(
-        _words(book, 23), _words(book, 24), _words(book, 25), _words(book, 26), _words(book, 27), _words(book, 28),
-        _words(book, 29), _words(book, 30), _words(book, 31), _words(book, 32), _words(book, 33), _words(book, 34),
-        _words(book, 35), _words(book, 36), _words(book, 37), _words(book, 38), _words(book, 39),
-        _words(book, 40).reshape(threads, -1),
-    )  # fmt: skip
-    return program, shared
 
 
 @njit(cache=True, nogil=True)
@@ -163,7 +63,7 @@ def serve_until(book: IntArray, place: int, ended: int, limit: IntArray) -> int:
     It also ends after about `limit` `[2]` seconds and nanoseconds, and on a signal. The lent thread is not woken then: the caller
     goes on at once, or gives the request up and wakes all.
     """
-    program, shared = _opened(book)
+    program, shared = opened(book)
     thread = program.lent
     if load(shared.done, place) >= ended:
         return DONE
@@ -210,7 +110,7 @@ def _rest(program: Program, shared: Shared, thread: int, seen: int, timeout: int
         if load(shared.awake, place) != seen:
             return True
         if look % _LOOKS == 0:
-            call(program.functions[_YIELD], (0,))
+            call(program.functions[YIELD], (0,))
         if core >= 0 and load(shared.holder, core * SPREAD) != FREE:
             break
         if may_be_idle and load(shared.role, 0) == CALLER:
@@ -282,7 +182,7 @@ def _take(program: Program, shared: Shared, thread: int, part: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _now_ns(program: Program, scratch: IntArray) -> int:
-    call(program.functions[_CLOCK], (_MONOTONIC, scratch.ctypes.data))
+    call(program.functions[CLOCK], (_MONOTONIC, scratch.ctypes.data))
     return int(scratch[0] * 1_000_000_000 + scratch[1])
 
 
@@ -331,7 +231,7 @@ def _compute(program: Program, shared: Shared, scratch: IntArray, slot: int, par
         scratch[at - first] = load(shared.values, values + program.inputs[at])
     scratch[made : made + end - begin] = 0
     status = call(
-        program.functions[_RUN],
+        program.functions[RUN],
         (
             program.sessions[part], 0, program.input_names.ctypes.data + 8 * first, scratch.ctypes.data, last - first,
             program.output_names.ctypes.data + 8 * begin, end - begin, scratch.ctypes.data + 8 * made,
@@ -344,7 +244,7 @@ def _compute(program: Program, shared: Shared, scratch: IntArray, slot: int, par
         if exchange(shared.status, slot * SPREAD, 0, status):
             store(shared.failed, slot * SPREAD, part)
         else:  # another part of the request has failed already, and its error is the one that is raised
-            call(program.functions[_RELEASE_STATUS], (status,))
+            call(program.functions[RELEASE_STATUS], (status,))
 
 
 @njit(cache=True, nogil=True)
@@ -354,7 +254,7 @@ def _drop(program: Program, shared: Shared, value: int, uses: int) -> None:
         address = load(shared.values, value)
         if address != 0:
             store(shared.values, value, 0)
-            call(program.functions[_RELEASE], (address,))
+            call(program.functions[RELEASE], (address,))
 
 
 @njit(cache=True, nogil=True)
@@ -369,7 +269,7 @@ def await_done(done: IntArray, place: int, ended: int, system: IntArray, timeout
 @njit(cache=True, nogil=True)
 def begin(book: IntArray, slot: int, number: int, caller_waits: bool) -> None:
     """Starts a request in a free slot whose inputs are among `values`; a caller that waits does the work of the lent thread."""
-    program, shared = _opened(book)
+    program, shared = opened(book)
     parts, values, place = len(program.waits), len(program.uses), slot * SPREAD
     threads = len(program.thread_offsets) - 1
     shared.waits[slot * parts : (slot + 1) * parts] = program.waits
@@ -391,42 +291,3 @@ def rouse_all(system: IntArray, shared: Shared) -> None:
     for who in range(len(shared.awake) // SPREAD):
         fetch_add(shared.awake, who * SPREAD, 1)
         wake(shared.awake, who * SPREAD, (system[0], system[1]))
-
-
-@njit(cache=True, nogil=True)
-def describe(book: IntArray, slot: int, values: IntArray, found: IntArray) -> None:
-    """Writes what `array`s of values `[W]` of an ended request need into `found` `[W, DESCRIPTION]`.
-
-    The rank is -1 where a value has more than `MOST_SIZES` dimensions or ONNX Runtime gives an error.
-    """
-    program, shared = _opened(book)
-    functions = program.functions
-    for row in range(len(values)):
-        value, out = load(shared.values, slot * len(program.uses) + values[row]), found[row].ctypes.data
-        found[row] = 0
-        status = call(functions[_INFO], (value, out + 8 * _INFO_AT))
-        if status == 0:
-            info = found[row, _INFO_AT]
-            call(functions[_ELEMENT], (info, out + 8 * ELEMENT_AT))
-            call(functions[_RANK], (info, out + 8 * RANK_AT))
-            if found[row, RANK_AT] <= MOST_SIZES:
-                call(functions[_SIZES], (info, out + 8 * SIZES_AT, found[row, RANK_AT]))
-            else:
-                found[row, RANK_AT] = -1
-            call(functions[_RELEASE_INFO], (info,))
-            status = call(functions[_DATA], (value, out + 8 * ADDRESS_AT))
-        if status != 0:
-            call(functions[_RELEASE_STATUS], (status,))
-            found[row, RANK_AT] = -1
-
-
-@njit(cache=True, nogil=True)
-def clear(book: IntArray, slot: int) -> None:
-    """Removes all values of an ended request and releases those that its parts made."""
-    program, shared = _opened(book)
-    first = slot * len(program.uses)
-    for value in range(len(program.uses)):
-        address = load(shared.values, first + value)
-        store(shared.values, first + value, 0)
-        if address != 0 and program.given[value] == 0:
-            call(program.functions[_RELEASE], (address,))

@@ -9,8 +9,8 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.onnx_io.part import Part
+from gnnplace.running.compiled.book import FREE, SPREAD, Program, Shared
 from gnnplace.running.compiled.c_api import c_interface, name_pointers
-from gnnplace.running.compiled.loop import FREE, SPREAD, Program, Shared
 from gnnplace.running.compiled.primitives import address_of
 from gnnplace.running.dataflow import START, Step
 from gnnplace.running.devices import caller_cores, parse_device
