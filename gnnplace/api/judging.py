@@ -123,14 +123,14 @@ def executed_plan(
         if (chosen.assignment != index).any() or (solution.placement.assignment != index).any():
             warnings.append(warning)
         chosen = Placement(np.full_like(chosen.assignment, index))
-    if comparison.confirmed and (change := _change(plain)):
-        warnings.append(change)
     if not comparison.confirmed:
         warnings.append(
             f"the seconds are those of the search ({measured.repeats} repeats, "
             f"{format_s(measured.makespan_s)} +- {format_s(measured.spread_s)}), "
             "not confirmed by a side-by-side measurement; run the command again to confirm them"
         )
+    elif change := _change(plain):
+        warnings.append(change)
     if measured.failure:
         raise MeasurementFailed(
             f"no placement could be executed ({measured.failure}); without measuring, the simulator still gives an answer"

@@ -10,10 +10,10 @@ This folder imports no runtime. In reading order:
 - `shapes/`: shape and dtype of every tensor at concrete dimensions;
 - `op_costs/`: FLOPs and moved bytes of one node;
 - `conversion.py`: from nodes and shapes to the op graph;
+- `run_order.py`: the order in which a runtime runs nodes, and how a file lists them for a wanted one;
 - `segments.py`: runs of ops that a device executes without exchanging values;
 - `external_data.py`: weights in files of their own, which are linked and not rewritten;
 - `part.py`: a model for one device, and its inputs and outputs;
-- `run_order.py`: the order in which a runtime runs nodes, and how a file lists them for a wanted one;
 - `split.py`: one model file per segment;
 - `annotate.py`: the placement inside a model file;
 - `manifest.py`: the description of a folder of parts;

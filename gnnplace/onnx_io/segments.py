@@ -1,17 +1,17 @@
 """Segments: runs of ops that one device executes without exchanging values, so that each becomes one session."""
 
-import heapq
 from bisect import bisect
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 
 from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.errors import InvalidPlacement
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.onnx_io.run_order import earliest_first
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,11 @@ def segments(
             f"{len(device_of)} devices and an order of {len(order)} ops are given for the {graph.num_ops} ops of {graph.name!r}"
         )
     successors = graph.successors.tolist()
-    after = [successors[begin:end] for begin, end in pairwise(graph.successor_offsets.tolist())]
-    run_order = _earliest_first(after, np.argsort(order).tolist())  # `order` itself if it is topological
+    ends = pairwise(graph.successor_offsets.tolist())
+    after = {op: successors[begin:end] for op, (begin, end) in enumerate(ends)}
+    run_order = earliest_first(
+        after, dict(enumerate(np.argsort(order).tolist()))
+    )  # `order` itself if it is topological
     steady = [False] * graph.num_ops if constant is None else [bool(mark) for mark in constant]
     sources: dict[int, list[int]] = {}  # op -> producers on other devices
     for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):
@@ -90,23 +93,6 @@ def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
         for op in segment.ops:
             numbers[op] = number
     return numbers
-
-
-def _earliest_first(after: Sequence[Iterable[int]], key: Sequence[int]) -> list[int]:
-    """Topological order of nodes with successors `after` that always takes the ready node with the smallest `key`."""
-    missing = Counter(chain.from_iterable(after))
-    ready = [(key[node], node) for node in range(len(after)) if not missing[node]]
-    heapq.heapify(ready)
-    result = []
-    while ready:
-        _, node = heapq.heappop(ready)
-        result.append(node)
-        for successor in after[node]:
-            missing[successor] -= 1
-            if not missing[successor]:
-                heapq.heappush(ready, (key[successor], successor))
-    assert len(result) == len(after), "the dependencies form a cycle"
-    return result
 
 
 def _cut(
@@ -224,12 +210,12 @@ def _global_order(
     """All segments, each after those that it reads and its predecessor on the device; otherwise by first op."""
     found = [Segment(device, tuple(ops)) for device, rows in groups.items() for ops in rows]
     number_of = segment_numbers(found, num_ops)
-    after: list[set[int]] = [set() for _ in found]
+    after: dict[int, set[int]] = {number: set() for number in range(len(found))}
     for number, segment in enumerate(found):
         for op in segment.ops:
             for source in sources.get(op, ()):
                 after[number_of[source]].add(number)
         if number and found[number - 1].device == segment.device:
             after[number - 1].add(number)
-    order = _earliest_first(after, [begin(segment.ops) for segment in found])
+    order = earliest_first(after, {number: begin(segment.ops) for number, segment in enumerate(found)})
     return tuple(found[number] for number in order)

@@ -158,9 +158,10 @@ class ModelCutter:
         in_file = sorted(ops)
         if not self._keeps_order:
             return in_file
-        values = {op: [value for value in self._nodes[op].outputs if value in self._readers] for op in in_file}
-        readers = {op: {reader for value in own for reader in self._readers[value]} & ops for op, own in values.items()}
-        return listed_to_run(in_file, readers)
+        producers = {
+            op: {self._producer[value] for value in self._reads[op] if value in self._producer} for op in in_file
+        }
+        return listed_to_run(in_file, {op: found & ops for op, found in producers.items()})
 
     def part_in_memory(self, ops: Sequence[int]) -> Part:
         """The part in memory, without name and device; its external weights lie in the model's own folder.
