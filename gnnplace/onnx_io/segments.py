@@ -63,9 +63,8 @@ def segments(
     successors = graph.successors.tolist()
     ends = pairwise(graph.successor_offsets.tolist())
     after = {op: successors[begin:end] for op, (begin, end) in enumerate(ends)}
-    run_order = earliest_first(
-        after, dict(enumerate(np.argsort(order).tolist()))
-    )  # `order` itself if it is topological
+    wanted_at = dict(enumerate(np.argsort(order).tolist()))
+    run_order = earliest_first(after, wanted_at)  # `order` itself if it is topological
     steady = [False] * graph.num_ops if constant is None else [bool(mark) for mark in constant]
     sources: dict[int, list[int]] = {}  # op -> producers on other devices
     for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):

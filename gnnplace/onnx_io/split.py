@@ -158,10 +158,9 @@ class ModelCutter:
         in_file = sorted(ops)
         if not self._keeps_order:
             return in_file
-        producers = {
-            op: {self._producer[value] for value in self._reads[op] if value in self._producer} for op in in_file
-        }
-        return listed_to_run(in_file, {op: found & ops for op, found in producers.items()})
+        return listed_to_run(
+            in_file, {op: ops & {self._producer.get(value) for value in self._reads[op]} for op in in_file}
+        )
 
     def part_in_memory(self, ops: Sequence[int]) -> Part:
         """The part in memory, without name and device; its external weights lie in the model's own folder.

@@ -1,6 +1,5 @@
 """The emulated run order of ONNX Runtime, and lists of nodes that lead to a wanted one."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from gnnplace.onnx_io.run_order import listed_to_run, runtime_order
+from tests.kernel_order import kernels_run
 
 Producers = dict[int, set[int]]
 
@@ -30,13 +30,8 @@ def session_order(listed: list[int], producers: Producers, folder: Path) -> list
     model = helper.make_model(
         helper.make_graph(nodes, "g", value[:1], outputs), opset_imports=[helper.make_opsetid("", 17)], ir_version=10
     )
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    session.run(None, {"x": np.ones(2, np.float32)})
-    names = [event["name"] for event in json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))]
-    return [int(name.removesuffix("_kernel_time")[1:]) for name in names if name.endswith("_kernel_time")]
+    feed, level = {"x": np.ones(2, np.float32)}, ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return [int(name[1:]) for name in kernels_run(model.SerializeToString(), feed, level, folder)]
 
 
 def topological(listed: list[int], producers: Producers) -> bool:

@@ -1,6 +1,5 @@
 """Parts that are cut out of the model as ONNX Runtime optimises it: the kernels of one session, on several devices."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import Segment, segment_numbers, segments
 from gnnplace.running.optimised import optimised
 from gnnplace.running.session import PARTS, PLACED, Session
+from tests.kernel_order import kernels_run
 from tests.onnx_io.texts import parsed
 
 NAMES = ("cpu:0", "cpu:1")
@@ -130,22 +130,11 @@ def test_a_model_on_one_device_is_left_to_one_session(branches: OnnxModel) -> No
 
 def test_parts_keep_the_run_order_of_one_session(branches: OnnxModel, tmp_path: Path) -> None:
     kernels, feed = kernels_of(branches), {"x": np.zeros((1, 16, 12, 12), np.float32)}
-    of_one_session = kernels_run(branches.path, feed, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    of_one_session = kernels_run(branches.path, feed, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, tmp_path)
     assert of_one_session == list(kernels.model.graph.op_names)
     write_parts(branches, segments_of_all(kernels), NAMES[:1], tmp_path / PARTS, kernels)
     part = tmp_path / PARTS / "part-0000.onnx"
-    assert kernels_run(part, feed, ort.GraphOptimizationLevel.ORT_DISABLE_ALL) == of_one_session
-
-
-def kernels_run(path: Path, feed: Mapping[str, np.ndarray], level: ort.GraphOptimizationLevel) -> list[str]:
-    """Names of the kernels of a session in the order in which they ran."""
-    options = ort.SessionOptions()
-    options.enable_profiling, options.profile_file_prefix = True, str(path.parent / "profile")
-    options.graph_optimization_level = level
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    session.run(None, dict(feed))
-    events = json.loads(Path(session.end_profiling()).read_text())
-    return [e["name"].removesuffix("_kernel_time") for e in events if e["name"].endswith("_kernel_time")]
+    assert kernels_run(part, feed, ort.GraphOptimizationLevel.ORT_DISABLE_ALL, tmp_path) == of_one_session
 
 
 def segments_of_all(kernels: KernelModel) -> list[Segment]:
