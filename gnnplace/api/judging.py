@@ -175,7 +175,7 @@ def _change(plain: PlainSessions) -> str:
         return ""
     return (
         f"the plain session over {plain.best_session} took {format_s(before_s)} before the search and {format_s(now_s)} at its end: "
-        "this machine has changed its speed, or its host has moved its cores; the comparison holds for the end, and another run "
+        "this machine has other work or another speed now, or its host has moved its cores; the comparison holds for the end, and another run "
         "of the command shows whether it holds again"
     )
 
