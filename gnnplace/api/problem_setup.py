@@ -295,6 +295,8 @@ def stored_costs(model: str | None = None) -> CostStore:
 
 PARTS_RUN_BY = "compiled threads on cores for all providers, optimised kernels in the order of one session"
 """What measured costs of parts and crossings depend on besides the machine; a store has no such costs of another loop."""
+OPS_PROFILED_AS = "kernels without the profiler's own seconds"
+"""How the seconds of ops follow from a profile; a store has none that were found otherwise."""
 
 
 def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
@@ -304,7 +306,7 @@ def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStor
         MeasurementFailed: the file cannot be made, or is no store.
     """
     runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    own = {**machine_facts(), **runtimes, "parts_run_by": PARTS_RUN_BY}
+    own = {**machine_facts(), **runtimes, "parts_run_by": PARTS_RUN_BY, "ops_profiled_as": OPS_PROFILED_AS}
     return MeasurementStore(_measurements_file(), own if facts is None else facts)
 
 

@@ -24,7 +24,7 @@ from gnnplace.measuring.link_probe import (
     probe_links,
     probing_process,
 )  # fmt: skip
-from gnnplace.measuring.profile import by_signature, measured_costs, profile_model
+from gnnplace.measuring.profile import by_signature, measured_costs, profile_model, without_profiler
 from gnnplace.measuring.profile_job import ProfileJob
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
@@ -88,6 +88,30 @@ def test_ops_with_more_work_have_more_seconds(model: OnnxModel) -> None:
     op_s, _ = profile_model(model, CORE, inputs(model), QUICK)
     seconds = dict(zip(model.graph.op_names, op_s, strict=True))
     assert min(seconds["large"], seconds["again"]) > max(seconds["small"], seconds["exp"])
+
+
+def test_what_the_profiler_adds_is_taken_off_every_kernel_alike() -> None:
+    short = {f"short {number}": 2e-6 for number in range(30)}
+    found = without_profiler({"long": 101.5e-6, "middle": 11.5e-6, **short}, 125e-6)
+    assert found["long"] == pytest.approx(100e-6)
+    assert found["middle"] == pytest.approx(10e-6)
+    assert found["short 7"] == pytest.approx(0.5e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel_s", "session_s", "expected_s"),
+    [
+        pytest.param([100e-6, 50e-6], 200e-6, [100e-6, 50e-6], id="the session is longer: nothing was added"),
+        pytest.param(
+            [1e-3, 2e-3], 1.5e-3, [0.996e-3, 1.996e-3], id="more than a profiler adds: the rest is no part of it"
+        ),
+        pytest.param([2e-6] * 9 + [400e-6], 300e-6, [0.0] * 9 + [398e-6], id="no kernel takes less than nothing"),
+        pytest.param([], 1e-3, [], id="no kernels"),
+    ],
+)
+def test_what_the_profiler_adds_is_bounded(kernel_s: list[float], session_s: float, expected_s: list[float]) -> None:
+    found = without_profiler({str(number): seconds for number, seconds in enumerate(kernel_s)}, session_s)
+    assert list(found.values()) == pytest.approx(expected_s)
 
 
 def test_profiling_leaves_no_file_and_does_not_pin_the_calling_thread(
