@@ -293,10 +293,11 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
-PARTS_RUN_BY = "compiled threads on cores for all providers, optimised kernels in the order of one session"
-"""What measured costs of parts and crossings depend on besides the machine; a store has no such costs of another loop."""
-OPS_PROFILED_AS = "kernels without the profiler's own seconds"
-"""How the seconds of ops follow from a profile; a store has none that were found otherwise."""
+MEASURED_AS = {
+    "parts_run_by": "compiled threads on cores for all providers, optimised kernels in the order of one session",
+    "ops_profiled_as": "kernels without the profiler's own seconds",
+}
+"""What measured costs depend on besides the machine; costs that an earlier version measured otherwise do not count."""
 
 
 def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
@@ -306,7 +307,7 @@ def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStor
         MeasurementFailed: the file cannot be made, or is no store.
     """
     runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    own = {**machine_facts(), **runtimes, "parts_run_by": PARTS_RUN_BY, "ops_profiled_as": OPS_PROFILED_AS}
+    own = {**machine_facts(), **runtimes, **MEASURED_AS}
     return MeasurementStore(_measurements_file(), own if facts is None else facts)
 
 

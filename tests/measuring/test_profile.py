@@ -1,6 +1,8 @@
 """Profiles of real sessions: seconds per op, their sum, and the cost model that they make."""
 
+import json
 import os
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -25,10 +27,11 @@ from gnnplace.measuring.link_probe import (
     probing_process,
 )  # fmt: skip
 from gnnplace.measuring.profile import by_signature, measured_costs, profile_model, without_profiler
-from gnnplace.measuring.profile_job import ProfileJob
+from gnnplace.measuring.profile_job import PROFILE, ProfileJob
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.running.optimised import OPTIMISED
 from tests.measuring_processes import CORE, CORES, QUICK
 from tests.quick_measuring import measure_quickly
 
@@ -78,6 +81,30 @@ def test_ops_on_a_gpu_share_the_seconds_of_the_session_as_parts_take_them(
     assert seconds.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0]
     assert kernels.tolist() == [0, 1, 2, 3, 4]
     assert [job.part.device for job in jobs] == ["cuda:0"]
+
+
+def test_ops_of_a_core_lose_what_the_profiler_adds_before_they_are_scaled(
+    model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiled_us = {"large": 102, "tanh": 3, "again": 52, "small": 3, "exp": 3}
+
+    class Worker(nullcontext["Worker"]):
+        def __enter__(self) -> "Worker":
+            return self
+
+        def samples(self, job: ProfileJob, context: str) -> np.ndarray:
+            runs = job.rule.warmup + 3
+            events = [
+                {"cat": "Node", "name": f"{name}_kernel_time", "dur": microseconds}
+                for name, microseconds in profiled_us.items()
+            ]
+            (job.folder / PROFILE).write_text(json.dumps(events * runs), encoding="utf-8")
+            shutil.copy(model.path, job.folder / OPTIMISED)
+            return np.array([[400e-6] * 5, [153e-6] * 5])
+
+    monkeypatch.setattr(profile, "process_for", lambda *_: Worker())
+    seconds, _ = profile_model(model, CORE, {}, QUICK)
+    assert seconds == pytest.approx([100e-6, 1e-6, 50e-6, 1e-6, 1e-6])
 
 
 def inputs(model: OnnxModel) -> dict[str, np.ndarray]:
