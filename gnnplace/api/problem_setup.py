@@ -295,7 +295,7 @@ def stored_costs(model: str | None = None) -> CostStore:
 
 MEASURED_AS = {
     "parts_run_by": "compiled threads on cores for all providers, optimised kernels in the order of one session",
-    "ops_profiled_as": "kernels without the profiler's own seconds",
+    "ops_profiled_as": "kernels without the profiler's own seconds, each round with warm caches",
 }
 """What measured costs depend on besides the machine; costs that an earlier version measured otherwise do not count."""
 

@@ -110,7 +110,8 @@ def _rank(count: int, tail: float) -> int:
 class WarmRuns:
     """Timed runs of several calls, each with its own data in the caches, whichever call ran before it.
 
-    Where another call ran before, as many requests as take `WARM_S` (at least one) come first and are not timed.
+    Where another call ran before, or none did for a while, as many requests as take `WARM_S` (at least one) come first and are not
+    timed.
     """
 
     def __init__(
@@ -122,6 +123,10 @@ class WarmRuns:
         """Each call returns its seconds."""
         self._calls, self._least_run_s, self._warm_below_s = calls, least_run_s, warm_below_s
         self._request_s, self._last = [math.inf] * len(calls), -1
+
+    def paused(self) -> None:
+        """Tells that no call ran for a while, in which a shared host may have used the caches for others."""
+        self._last = -1
 
     def run(self, index: int) -> float:
         """Mean seconds per call of one run; the last run decides whether the next one is warmed up, and its number of calls."""
@@ -163,6 +168,7 @@ def paired_samples(
         for index in (first, 1 - first, 1 - first, first):
             taken[index].append(runs.run(2 * pair + index))
         if cores.moved():
+            runs.paused()
             continue
         blocks.append(taken)
         if rule.give_up is not None and len(blocks) >= _LEAST_TO_GIVE_UP:

@@ -144,12 +144,15 @@ def interleaved(
     while len(taken[reference]) < rule.max_repeats:
         if rule.spread_s > 0:
             due_s = begin_s + cores.lost_s + rule.spread_s * len(taken[reference]) / rule.min_repeats
-            time.sleep(max(0.0, due_s - clock()))
+            if (rest_s := due_s - clock()) > 0:
+                time.sleep(rest_s)
+                runs.paused()
         for index in rng.permutation(running).tolist():
             taken[index].append(runs.run(index))
         if cores.moved():
             for index in running:
                 taken[index].pop()
+            runs.paused()
             continue
         if len(taken[reference]) >= _HOPELESS_ROUNDS:
             limits_s = rule.abandon_at * np.array(taken[reference])

@@ -36,7 +36,7 @@ class Found:
     """How a placement was found."""
 
     planner: str
-    """Name of the planner, or of the file of a placement that somebody gave."""
+    """Name of the planner; of a placement that somebody gave, the one that its file states, or else the name of the file."""
     seconds: float | None = None
     """Seconds that the search was given; None for a given placement."""
     evaluations: int | None = None

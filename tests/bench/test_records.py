@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,13 +129,21 @@ def test_the_check_notices_a_placement_that_does_not_fit(tmp_path: Path) -> None
     assert faults(record) == ["does not fit into memory"]
 
 
-def placement_file(path: Path, record: Record, placement: Placement) -> Path:
-    save_placement(path, record.read_graph(), record.read_devices(), placement, {})
+def placement_file(path: Path, record: Record, placement: Placement, **stated: Any) -> Path:
+    save_placement(path, record.read_graph(), record.read_devices(), placement, stated)
     return path
 
 
+@pytest.mark.parametrize(
+    ("stated", "found_by"),
+    [
+        ({"planner": "annealing", "seed": 0}, Found("annealing", seed=0)),
+        ({"planner": "by hand", "seed": "none"}, Found("by hand")),
+        ({}, Found("mine")),
+    ],
+)
 def test_a_better_placement_from_a_file_becomes_the_record(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stated: dict[str, Any], found_by: Found, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = load_record(NAME, folder)
     monkeypatch.setattr(searching, "record_names", lambda: ())  # the case itself, not what ships
@@ -143,10 +152,10 @@ def test_a_better_placement_from_a_file_becomes_the_record(
     found = gnnplace.load_planner("annealing")(problem, gnnplace.Budget(500), 0).placement
     with pytest.raises(GnnplaceError, match=r"same\.json: takes .* it stays"):
         keep_given(NAME, placement_file(tmp_path / "same.json", record, Placement(better)), folder)
-    kept = keep_given(NAME, placement_file(tmp_path / "mine.json", record, found), folder)
+    kept = keep_given(NAME, placement_file(tmp_path / "mine.json", record, found, **stated), folder)
     assert kept.makespan_s < record.makespan_s
     again = load_record(NAME, folder)
-    assert (again.makespan_s, again.found) == (kept.makespan_s, Found("mine"))
+    assert (again.makespan_s, again.found) == (kept.makespan_s, found_by)
     assert faults(again) == []
 
 

@@ -34,6 +34,12 @@ def test_every_example_of_the_help_and_the_readme_parses(line: str) -> None:
     assert context.args == []
 
 
+def test_python_runs_the_package_as_the_command() -> None:
+    lines = [sys.executable, "-m", "gnnplace", "planners", "--json"]
+    ended = subprocess.run(lines, capture_output=True, text=True, check=True)
+    assert "heft" in ended.stdout
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_help_shows_the_examples_and_every_command_has_quiet_and_json(cli: Cli, name: str) -> None:
     code, out, _ = cli(f"{name} -h")

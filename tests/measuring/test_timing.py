@@ -124,7 +124,26 @@ def test_rounds_are_spread_over_the_seconds_of_the_rule(monkeypatch: pytest.Monk
     rule = StoppingRule(warmup=0, min_repeats=4, max_repeats=4, spread_s=20.0)
     samples = rounds_of([stage.actor("a", 1.0, 7.0, 1.0)], rule, stage)
     assert samples.tolist() == [[1.0, 7.0, 1.0, 1.0]]
-    assert begun == [0.0, 5.0, 12.0, 15.0]  # the second round took longer than its share
+    assert begun == [5.0, 15.0]  # the second round took longer than its share
+
+
+def test_calls_are_warm_after_each_pause_between_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, since = 0.0, 0
+    cold = [1.5, 1.3, 1.1]  # multiples of the first requests after a pause
+
+    def call() -> None:
+        nonlocal now_s, since
+        now_s += 1e-3 * (cold[since] if since < len(cold) else 1.0)
+        since += 1
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s, since
+        now_s, since = now_s + seconds, 0
+
+    monkeypatch.setattr("gnnplace.measuring.timing.time.sleep", sleep)
+    rule = StoppingRule(warmup=3, min_repeats=11, max_repeats=11, spread_s=4.0)
+    samples = interleaved([call], rule, np.random.default_rng(0), lambda: now_s)
+    np.testing.assert_allclose(samples[:, 1:], 1e-3)
 
 
 def test_noise_leads_to_more_rounds_up_to_the_limit() -> None:

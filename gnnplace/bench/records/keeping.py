@@ -10,6 +10,7 @@ import numpy as np
 from gnnplace.bench.records.cases import record_cases
 from gnnplace.bench.records.searching import RecordSearch, setup_of_record
 from gnnplace.errors import GnnplaceError
+from gnnplace.files import read_json
 from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.units import format_s
 from models_zoo.networks.shipped import has_structure
@@ -64,13 +65,22 @@ def keep_given(name: str, path: Path, folder: Path = FOLDER) -> Record:
     if not evaluation.feasible:
         raise GnnplaceError(f"{path}: the placement does not fit into the memory of record:{name}")
     bound = setup.bound.value_s, setup.bound.name
-    record, is_new = _with_placement(name, placement, evaluation.makespan_s, Found(path.stem), bound, folder)
+    found = _given_by(path)
+    record, is_new = _with_placement(name, placement, evaluation.makespan_s, found, bound, folder)
     if not is_new:
         raise GnnplaceError(
             f"{path}: takes {format_s(evaluation.makespan_s)}, the record {name} {format_s(record.makespan_s)}; it stays"
         )
     write_record(record)
     return record
+
+
+def _given_by(path: Path) -> Found:
+    """The planner and the seed that a placement file states; a file without a planner is named itself."""
+    stated = read_json(path, GnnplaceError)
+    planner, seed = stated.get("planner"), stated.get("seed")
+    known_seed = seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+    return Found(planner, seed=known_seed) if isinstance(planner, str) and planner else Found(path.stem)
 
 
 def _with_placement(
