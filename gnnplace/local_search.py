@@ -78,6 +78,10 @@ class LocalSearch(Protocol):
     def ops_per_evaluation(self) -> int:
         """Number of ops simulated per evaluation, a measure of its duration."""
 
+    @property
+    def num_threads(self) -> int:
+        """Walks that really run at the same time."""
+
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
         """`[N]` the assignment after one random move, not evaluated; unchanged if no unit may move."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -99,6 +99,7 @@ class _SeveralWalker:
     problem: Problem
     several: SeveralSimulators
     first: LocalSearch
+    num_threads: int = field(default=1, init=False)
 
     @property
     def ops_per_evaluation(self) -> int:

@@ -232,6 +232,11 @@ class Walker:
         """Number of ops that the engine runs per placement."""
         return len(self.unit_of_op)
 
+    @property
+    def num_threads(self) -> int:
+        """Walks that run at the same time."""
+        return 1 if self.pool is None else self.problem.num_threads
+
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
         """`[N]` the assignment after one random move; see `LocalSearch`."""
         tables, devices = _proposal_tables(self.problem, proposals), self._device_of_unit(assignment)

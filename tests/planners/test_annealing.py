@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from gnnplace.evaluation import Problem
-from gnnplace.local_search import Proposals
+from gnnplace.local_search import Proposals, Walk, WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing, heft
-from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
+from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, chains_of, temperature_s, typical_rise_s
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Progress
+from gnnplace.sim.simulator import Simulator
 from tests.problems import MeasuredLike, chain, devices_of, optimum_s, problem_of, random_reads
 
 
@@ -118,6 +119,58 @@ def test_an_interrupt_between_two_walks_keeps_the_best_of_the_first(short_walks:
     assert solution.interrupted
     assert 200 < solution.evaluations <= 200 + 5_000 // (30 + 100)
     assert solution.objective_s == short_walks.penalised_s(short_walks.evaluator.evaluate(solution.placement))
+
+
+def on_threads(problem: Problem, num_threads: int) -> Problem:
+    simulator = Simulator(problem.graph, problem.topology, problem.op_time_s, num_threads=num_threads)
+    return replace(problem, evaluator=simulator, estimator=simulator)
+
+
+def test_the_same_seed_gives_the_same_answer_on_any_number_of_threads_where_evaluations_are_limited(
+    short_walks: Problem,
+) -> None:
+    found = [annealing.plan(on_threads(short_walks, count), Budget(700), 0) for count in (1, 3)]
+    assert found[0].history[-1][::2] == found[1].history[-1][::2]
+    assert found[0].placement.assignment.tolist() == found[1].placement.assignment.tolist()
+
+
+def test_a_chain_on_each_thread_anneals_where_seconds_are_limited(
+    short_walks: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[list[WalkRequest]] = []
+    side_by_side = Search.walk_side_by_side
+
+    def walk_side_by_side(search: Search, requests: list[WalkRequest], rng: np.random.Generator) -> list[Walk]:
+        rounds.append(requests)
+        return side_by_side(search, requests, rng)
+
+    monkeypatch.setattr(Search, "walk_side_by_side", walk_side_by_side)
+    problem, start = on_threads(short_walks, 3), np.zeros(30, dtype=np.int64)
+    annealing.plan(problem, Budget(300), 0)  # compiles what the seconds below are too short for
+    for evaluations_per_move in (1, 10**9):  # many cycles, and only the first one
+        rounds.clear()
+        config = replace(AnnealingConfig(), cycle_evaluations_per_move=evaluations_per_move)
+        with Search(problem, Budget(None, 0.5), "annealing", 0) as search:
+            anneal(search, start, search.evaluate(Placement(start)), np.random.default_rng(0), config)
+        assert {len(requests) for requests in rounds} == {3}
+        first, *others = [[request.assignment.tolist() for request in requests] for requests in rounds]
+        assert first == [start.tolist()] * 3
+        apart = [one != two for one, two, _ in others]
+        assert not all(apart)  # a cycle begins at the best placement of all chains
+        assert any(apart) == (evaluations_per_move == 1)  # in the first cycle each walk does
+    solution = search.solution()
+    assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
+    assert solution.evaluations > 3 * len(rounds)
+
+
+@pytest.mark.parametrize(
+    ("budget", "chains"), [(Budget(10), 1), (Budget(10, 1.0), 1), (Budget(None), 1), (Budget(None, 1.0), 3)]
+)
+def test_seconds_alone_let_several_chains_anneal(short_walks: Problem, budget: Budget, chains: int) -> None:
+    problem = on_threads(short_walks, 3)
+    assert chains_of(Search(problem, budget, "annealing", 0)) == chains
+    measured = replace(problem, evaluator=MeasuredLike(problem))
+    assert chains_of(Search(measured, budget, "annealing", 0)) == 1
 
 
 def test_every_measured_evaluation_is_executed_and_few_of_them_set_the_temperature() -> None:

@@ -97,7 +97,11 @@ def anneal(
     config: AnnealingConfig,
     proposals_at: Callable[[IntArray], Proposals] | None = None,
 ) -> None:
-    """Anneals until the budget ends.
+    """Anneals until the budget ends; where seconds alone limit it, by a chain on each core.
+
+    Chains share the temperature. They begin each cycle at the best placement of all, and in the first cycle, which is almost cold,
+    each walk: multiple Markov chains with periodic exchange (Lee and Lee 1996, "Synchronous and asynchronous parallel simulated
+    annealing with multiple Markov chains").
 
     Args:
         search: Evaluates the moves and keeps the best placement.
@@ -106,7 +110,7 @@ def anneal(
         rng: Source of randomness.
         config: Hyper-parameters.
         proposals_at: Distribution of moves from an assignment; called before each compiled walk, about ten times a
-            second. None: always `config.proposals`.
+            second, for one chain after the other. None: always `config.proposals`.
     """
     problem = search.problem
     if not problem.num_moves:
@@ -127,22 +131,37 @@ def anneal(
     # A placement that does not fit costs a penalty, which carries no information about the other moves.
     cycle, scale_s = 0, typical_rise_s(value, np.array(after_s), problem.worst_case_s)
     cycles = max(1, clock.expected_evaluations // (config.cycle_evaluations_per_move * problem.num_moves))
+    chains, turn = [assignment] * chains_of(search), 0
     while (done := cycles * clock.share_done) < cycles:
         if int(done) > cycle and search.best is not None:
-            cycle, assignment, value = int(done), search.best.assignment, search.best_s
+            cycle, chains, value = int(done), [search.best.assignment] * len(chains), search.best_s
         now_s = temperature_s(scale_s, done, config)
-        if assignment is not proposed_from:
-            proposals, proposed_from = proposals_at(assignment), assignment
+        if chains[turn] is not proposed_from:
+            proposals, proposed_from = proposals_at(chains[turn]), chains[turn]
         if problem.evaluator.kind == "measured":
-            moved, moved_s = moved_from(assignment)
+            moved, moved_s = moved_from(chains[0])
             if accepts(value, moved_s, now_s, rng):
-                assignment, value = moved, moved_s
+                chains, value = [moved], moved_s
         else:
-            per_evaluation = cycles * clock.share_per_evaluation
+            per_evaluation = cycles * clock.share_per_evaluation * len(chains)
             in_cycle = math.ceil((int(done) + 1 - done) / max(per_evaluation, _SMALLEST_STEP))
             count = min(in_cycle, max(1, _OPS_PER_WALK // (problem.local_search.ops_per_evaluation + _OPS_PER_MOVE)))
             last_s = now_s * config.final_ratio ** min(1.0, count * per_evaluation)
-            assignment = search.walk(WalkRequest(assignment, count, now_s, last_s, proposals), rng).assignment
+            requests = [WalkRequest(chain, count, now_s, last_s, proposals) for chain in chains]
+            walks = search.walk_side_by_side(requests, rng) if len(chains) > 1 else [search.walk(requests[0], rng)]
+            if cycle == 0:  # almost cold: chains hardly ever leave what they found, and the best one helps the others
+                walks = [min(walks, key=lambda walk: walk.value_s)] * len(walks)
+            chains, turn = [walk.assignment for walk in walks], (turn + 1) % len(chains)
+
+
+def chains_of(search: Search) -> int:
+    """Number of chains that anneal side by side.
+
+    One per thread where seconds alone limit the search. Otherwise one, as the evaluations are shared out, and the same seed has to give
+    the same answer on any machine.
+    """
+    is_timed = search.budget.seconds is not None and search.budget.evaluations is None
+    return search.problem.local_search.num_threads if is_timed and search.problem.evaluator.kind == "simulated" else 1
 
 
 def temperature_s(scale_s: float, done: float, config: AnnealingConfig) -> float:
