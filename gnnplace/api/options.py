@@ -63,9 +63,9 @@ class PlaceOptions:
     """Name of the planner; `gnnplace planners` lists them."""
     objective: Objective = "latency"
     evaluations: int | None = 2000
-    """Maximum number of placements that a planner evaluates."""
+    """Maximum number of placements that a planner evaluates; None: as many as `seconds` allow."""
     seconds: float | None = None
-    """Maximum seconds of a search; with `evaluations`, the limit that is reached first ends it."""
+    """Maximum seconds of a search; with `evaluations`, the limit that is reached first ends it. Alone, all cores anneal."""
     measure: bool = False
     """Execute placements on the devices, so that times are measured and not simulated."""
     force: bool = False

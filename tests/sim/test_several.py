@@ -67,6 +67,7 @@ def test_a_walk_reports_what_evaluating_its_placements_gives(objective: DimsObje
     walk = several.local_search(searched).walk(request, np.random.default_rng(2))
     again = several.local_search(searched).walk(request, np.random.default_rng(2))
     assert walk.evaluations == 300
+    assert several.local_search(searched).num_threads == 1  # walks over several shapes run one after the other
     assert walk.best_s < searched.penalised_s(several.evaluate(Placement(start)))
     assert walk.best_s == searched.penalised_s(several.evaluate(Placement(walk.best))) == walk.improvements[-1][1]
     assert walk.value_s == searched.penalised_s(several.evaluate(Placement(walk.assignment)))

@@ -148,6 +148,7 @@ def anneal(
             count = min(in_cycle, max(1, _OPS_PER_WALK // (problem.local_search.ops_per_evaluation + _OPS_PER_MOVE)))
             last_s = now_s * config.final_ratio ** min(1.0, count * per_evaluation)
             requests = [WalkRequest(chain, count, now_s, last_s, proposals) for chain in chains]
+            # One chain draws from `rng` itself, as it always did: stored results of a seed stay as they are.
             walks = search.walk_side_by_side(requests, rng) if len(chains) > 1 else [search.walk(requests[0], rng)]
             if cycle == 0:  # almost cold: chains hardly ever leave what they found, and the best one helps the others
                 walks = [min(walks, key=lambda walk: walk.value_s)] * len(walks)
