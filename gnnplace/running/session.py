@@ -258,8 +258,9 @@ class Session:
         return found
 
     def get_devices(self) -> list[str]:
-        """The devices of the placement."""
-        return list(self._manifest.devices)
+        """The devices that run a part of the model, in the order of the device set that it was placed on."""
+        used = {part.device for part in self._manifest.parts}
+        return [name for name in self._manifest.devices if name in used]
 
     def close(self) -> None:
         """Ends the threads and frees the parts."""

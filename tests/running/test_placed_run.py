@@ -82,6 +82,12 @@ def test_session_describes_itself_like_a_plain_session(small_model: Models, tmp_
         assert session.get_devices() == ["cpu:0", "cpu:1"]
 
 
+def test_devices_of_a_session_are_those_that_run_a_part(small_model: Models, tmp_path: Path) -> None:
+    assert save(small_model("branches"), [1] * 6, tmp_path) == 1
+    with Session(tmp_path) as session:
+        assert session.get_devices() == ["cpu:1"]
+
+
 @pytest.mark.parametrize("assignment", [[0] * 6, [0, 1, 0, 1, 0, 1]])
 @pytest.mark.parametrize(
     ("change", "message"),
