@@ -40,13 +40,12 @@ from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from gnnplace.versions import installed_versions
 
 MAX_GROUPS = 512
-"""Default for the maximum number of op groups."""
-LARGE = 2_000
-"""Some planners place graphs with more ops than this op by op: only colocated and fused ops stay together.
+"""Default for the maximum number of op groups. Some planners place graphs with more ops op by op: only colocated and fused ops stay together.
 
-With 2,000 evaluations, the steps that `gnn` found this way were 34 % shorter on a layered graph of 10,000 ops, 20 % on one of
-3,000, and 11 % on a series-parallel one of 5,000. On nine training steps of 3,500 to 7,600 ops (`k40x2`, `v100x8`, three seeds)
-they were 0.1 % shorter (geometric mean; from 4.4 % shorter to 2.5 % longer), and 14 % longer on one of 2,528 ops on `v100x8`."""
+On sixteen graphs of 600 to 3,700 ops HEFT was 5 % shorter that way, PEFT and the expert 2 %, `annealing` 3 % longer after 2 s (geometric
+means). `MultilevelConfig` has figures of `gnn`. With 2,000 evaluations, the steps that it found op by op were 34 % shorter on a layered graph
+of 10,000 ops, 20 % on one of 3,000, and 11 % on a series-parallel one of 5,000. On nine training steps of 3,500 to 7,600 ops (`k40x2`,
+`v100x8`, three seeds) they were 0.1 % shorter (from 4.4 % shorter to 2.5 % longer), and 14 % longer on one of 2,528 ops on `v100x8`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +116,7 @@ class ProblemSetup:
         """The setup of a planner: without groups if the graph is large and the planner can place it op by op."""
         if self.groups_chosen or name not in PLANNERS or not PLANNERS[name].takes_all_ops:
             return self
-        large = self.workload.graph.num_ops > LARGE and self._of_ops.coarsening.graph.num_ops > LARGE
+        large = self.workload.graph.num_ops > MAX_GROUPS and self._of_ops.coarsening.graph.num_ops > MAX_GROUPS
         return self._of_ops if large else self
 
     @cached_property

@@ -99,7 +99,7 @@ def test_an_evaluation_measures_a_step_alone_and_pipelined_steps(jobs: list[Job]
 def test_a_measured_search_decides_on_groups_even_of_large_models(
     jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(problem_setup, "LARGE", 2)
+    monkeypatch.setattr(problem_setup, "MAX_GROUPS", 2)
     plan = gnnplace.place(model(tmp_path), DEVICES, evaluations=3, measure=True)
     assert jobs
     assert plan.setup.for_planner("gnn") is plan.setup

@@ -84,7 +84,7 @@ def test_a_coarsened_graph_is_evaluated_op_by_op() -> None:
 def test_a_large_graph_is_placed_op_by_op_unless_max_groups_is_set(
     max_groups: int | None, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(problem_setup, "LARGE", 100)
+    monkeypatch.setattr(problem_setup, "MAX_GROUPS", 100)
     plan = gnnplace.place(towers(4, 30), machine(4), evaluations=200, max_groups=max_groups)
     decided_on = plan.setup.for_planner("gnn").coarsening.graph
     assert plan.summary()["groups"] == decided_on.num_ops

@@ -11,15 +11,21 @@ from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import Workload
 from gnnplace.evaluation import Problem
 from gnnplace.graph.coarsen import coarsen
+from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.classical.expert import expert_assignment
+from gnnplace.planners.classical.list_schedule import ListSchedule
+from gnnplace.planners.gnn import multilevel
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, clustered, refine
 from gnnplace.planners.gnn.planner import plan
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Change, Step
 from models_zoo.networks.generated.layered import Settings, layered
+from tests.problems import full_mesh, problem_of
 
-LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 120))
+LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 120), whole_units=200)
+WHOLE = replace(LEVELS, whole_units=400)
 
 
 def setting(num_ops: int = 400, seed: int = 0, threads: int = 2) -> ProblemSetup:
@@ -45,6 +51,35 @@ def test_every_level_is_a_stage_no_worse_than_the_one_before_and_the_answer_no_w
     assert solution.objective_s == values[-1] <= load_planner("heft")(problem, Budget(), 0).objective_s
     assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
     assert solution.evaluations <= 600
+
+
+def test_few_enough_units_are_all_searched_after_the_coarsest_level(problem: Problem) -> None:
+    solution = plan(problem, Budget(1500), seed=0, multilevel=WHOLE)
+    names = [name for name, _ in solution.stages]
+    assert [names[0], *names[names.index("coarsest") :]] == ["schedules", "coarsest", "revisit"]
+    groups = plan(problem, Budget(1500), seed=0, multilevel=replace(WHOLE, coarsest_share_of_whole=1.0))
+    assert solution.objective_s < groups.objective_s
+
+
+def test_few_evaluations_are_spent_on_groups_where_units_are_few(problem: Problem) -> None:
+    solution = plan(problem, Budget(60), seed=0, multilevel=WHOLE)
+    assert "schedules" not in [name for name, _ in solution.stages]
+    assert solution.stages[-1][0] == "coarsest"
+    assert solution.evaluations == 60
+
+
+def test_whole_layers_are_among_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = OpGraph.build("layers", [Op(f"op{i}", stage=i // 10) for i in range(40)])
+    problem = problem_of(graph, full_mesh(4), np.ones((40, 4)))
+    monkeypatch.setattr(
+        multilevel, "list_schedule", lambda *_: ListSchedule(np.zeros(40, dtype=np.int64), *[np.zeros(40)] * 2, True)
+    )
+    monkeypatch.setattr(multilevel, "evaluate_heft", lambda _: None)
+    with Search(problem, Budget(50), "schedules", 0) as search:
+        multilevel._schedules(search, 1.0)
+    assert search.best_s == pytest.approx(10.0)
+    assert search.best is not None
+    assert search.best.assignment.tolist() == expert_assignment(problem).tolist()
 
 
 def test_few_evaluations_begin_with_list_schedules(problem: Problem) -> None:

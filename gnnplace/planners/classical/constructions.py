@@ -91,8 +91,7 @@ def evaluate_starts(
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])
-    heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
-    is_tight = missing_bytes(search.problem, heft) > 0
+    heft, is_tight = _heft(search.problem)
     packable = list(within_seconds(search, others)) if is_tight else []
     candidates = within_seconds(search, _constructions(search.problem, heft, packable or others, count, rng))
     sure = [heft.assignment, *search.problem.single_device_assignments]
@@ -109,6 +108,16 @@ def evaluate_starts(
         chosen = chain(islice(chosen, count - len(sure)), sure, chosen)
     left = islice((each for each in chosen if seen.add(each)), max(1, count) - len(packed))
     return _sorted([*packed, *_evaluated(search, list(left))], is_tight)
+
+
+def heft_lacks_memory(problem: Problem) -> bool:
+    """Whether HEFT without regard to memory does not fit, by its own estimate: memory is tight."""
+    return _heft(problem)[1]
+
+
+def _heft(problem: Problem) -> tuple[ListSchedule, bool]:
+    schedule = list_schedule(problem, ScheduleOptions(memory_share=None))
+    return schedule, missing_bytes(problem, schedule) > 0
 
 
 def _evaluated(search: Search, assignments: Sequence[IntArray]) -> list[tuple[IntArray, float]]:

@@ -13,7 +13,7 @@ import numpy as np
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.annealing import anneal
-from gnnplace.planners.classical.constructions import evaluate_starts, starts_within
+from gnnplace.planners.classical.constructions import evaluate_starts, heft_lacks_memory, starts_within
 from gnnplace.planners.classical.estimates import Revise
 from gnnplace.planners.classical.list_schedule import ListSchedule
 from gnnplace.planners.gnn.builds import DECIDED_AGAIN, PolicyBuilder
@@ -84,9 +84,10 @@ def plan(
 
     Budgets of about 100 evaluations and more evaluate every single device and HEFT as starts.
 
-    Stages, noted in the solution: `starts`, `fine-tuning` if it has a share, `revisit`, `walk`; graphs of more than
-    `multilevel.more_ops_than` ops are searched level by level. Where evaluations are executions, all stages run in the simulator, and
-    `plan_measured` executes few placements, the best single device among them.
+    Stages, noted in the solution: `starts`, `fine-tuning` if it has a share, `revisit`, `walk`; large graphs (`MultilevelConfig`)
+    are searched level by level, which adds `schedules`, `coarsest`, and numbers of units. Where
+    evaluations are executions, all stages run in the simulator, and `plan_measured` executes few placements, the best single
+    device among them.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -112,12 +113,18 @@ def plan(
     is_short = budget.seconds is not None and budget.seconds < config.least_policy_s
     guide = None if is_short and not config.fine_tuning_share else network
     rng = np.random.default_rng(seed)
-    count = starts_within(budget, config.max_starts)
+    is_few = budget.evaluations is not None and budget.evaluations <= config.revised_evaluations
+    most_revised = config.revised_evaluations if is_few else 0  # also where a part of a larger budget is as small
+    config = replace(config, max_starts=starts_within(budget, config.max_starts), revised_evaluations=most_revised)
     with Search(problem, budget, "gnn", seed) as search, one_thread():
         if problem.graph.num_ops > multilevel.more_ops_than:
-            search_levels(search, rng, partial(_improve, network=guide, config=config), multilevel)
+            improve = partial(_improve, network=guide, config=config)
+            tuned = replace(config, fine_tuning_share=0.0)
+            is_tight = heft_lacks_memory(problem)
+            go_on = partial(_search_from_best, network=guide, config=tuned, is_tight=is_tight)
+            search_levels(search, rng, improve, go_on, multilevel)
         else:
-            _improve(search, rng, guide, replace(config, max_starts=count))
+            _improve(search, rng, guide, config)
     return search.solution()
 
 
@@ -139,7 +146,15 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy | None, c
             revisers = [by_lists.revisions, *by_policy]
     starts = evaluate_starts(search, config.max_starts, rng, built, revisers)
     search.stage("starts")
-    if not np.isfinite(starts.seconds).any() or not search.problem.num_moves:
+    if np.isfinite(starts.seconds).any():
+        _search_from_best(search, rng, network, config, starts.is_tight)
+
+
+def _search_from_best(
+    search: Search, rng: np.random.Generator, network: Policy | None, config: GnnConfig, is_tight: bool
+) -> None:
+    """Runs the guided search and the walk from the best placement so far, until the budget ends."""
+    if not search.problem.num_moves:
         return
     policy_search = None
     if network is not None:
@@ -147,7 +162,7 @@ def _improve(search: Search, rng: np.random.Generator, network: Policy | None, c
         _guided(policy_search, config)
     num_placements = math.prod(search.problem.action_mask.sum(axis=1).tolist())
     if search.remaining and num_placements > search.evaluations:
-        annealing = config.walk.annealing.where_tight(starts.is_tight)
+        annealing = config.walk.annealing.where_tight(is_tight)
         assert search.best is not None
         with suppress(BudgetExhausted):
             if policy_search is None:
