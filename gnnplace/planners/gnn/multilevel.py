@@ -30,12 +30,10 @@ class MultilevelConfig:
     coarsest_share: float = 0.75
     whole_units: int = 2_000
     """Most units that are all searched after the coarsest level, as groups were there; more are refined in clusters. Fifteen graphs of 600
-    to 2,000 ops, compared with groups alone: 3.2 % shorter after 2 s and 3.0 % after 10 s, from 23 % shorter to 4 % longer. On fourteen and
+    to 2,000 ops, compared with groups alone: 3.2 % shorter after 2 s and 3.1 % after 10 s, from 23 % shorter to 4 % longer. On fourteen and
     twelve of them 3.1 and 1.3 %; without the coarsest level 3.2 and 1.5 %, but up to 5 % longer; in clusters 2.6 and 1.0 %; all units annealed
     without the policy 2.0 and 0.9 % (one thread, one seed)."""
     coarsest_share_of_whole: float = 0.3
-    few_evaluations: int = 500
-    """Budgets of at most these evaluations are spent on groups where units are few enough to be searched."""
     clusters: tuple[int, ...] = (2_048, 8_192, 32_768)
     """Most clusters at each level between the coarsest one and the units themselves."""
     num_walks: int = 4
@@ -118,24 +116,21 @@ def search_levels(
     a list schedule beats the coarse graph, refinement begins at the list schedule. `improve` searches the coarsest level, for as
     long as the search that it is passed lasts. On graphs with few enough units `search_from_best` follows, and no clusters.
     """
-    evaluations, is_small = search.budget.evaluations, search.problem.num_units <= config.whole_units
-    is_few = is_small and evaluations is not None and evaluations <= config.few_evaluations
-    if not is_few:
-        _schedules(search, config.schedules_share)
-        if search.best is None:  # the seconds of the share were over before its first evaluation
-            search.evaluate_batch(search.problem.single_device_assignments[:1])
-        search.stage("schedules")
-    share = 1.0 if is_few else config.coarsest_share_of_whole if is_small else config.coarsest_share
+    _schedules(search, config.schedules_share)
+    if search.best is None:  # the seconds of the share were over before its first evaluation
+        search.evaluate_batch(search.problem.single_device_assignments[:1])
+    search.stage("schedules")
+    is_small = search.problem.num_units <= config.whole_units
     coarsening = coarsen_units(search.problem.graph, config.coarsest_groups)
     coarse = search.problem.over_groups(coarsening)
+    share = config.coarsest_share_of_whole if is_small else config.coarsest_share
     with search.part(coarse, share, coarsening) as part:
-        if search.best is not None:
-            part.evaluate_batch(coarsening.project(search.best.assignment)[None])
+        assert search.best is not None
+        part.evaluate_batch(coarsening.project(search.best.assignment)[None])
         improve(part, rng)
     search.stage("coarsest")
-    if is_small and search.remaining:
-        search_from_best(search, rng)
     if is_small:
+        search_from_best(search, rng)
         return
     sizes = [most for most in config.clusters if most < search.problem.num_units] + [search.problem.num_units]
     for number, most in enumerate(sizes, start=1):

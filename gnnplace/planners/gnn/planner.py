@@ -116,8 +116,10 @@ def plan(
     is_few = budget.evaluations is not None and budget.evaluations <= config.revised_evaluations
     most_revised = config.revised_evaluations if is_few else 0  # also where a part of a larger budget is as small
     config = replace(config, max_starts=starts_within(budget, config.max_starts), revised_evaluations=most_revised)
+    # With few evaluations, all ops are better revised than groups, as long as that takes seconds.
+    at_once = is_few and problem.num_units <= multilevel.whole_units
     with Search(problem, budget, "gnn", seed) as search, one_thread():
-        if problem.graph.num_ops > multilevel.more_ops_than:
+        if problem.graph.num_ops > multilevel.more_ops_than and not at_once:
             improve = partial(_improve, network=guide, config=config)
             tuned = replace(config, fine_tuning_share=0.0)
             is_tight = heft_lacks_memory(problem)
