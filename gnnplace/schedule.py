@@ -111,18 +111,25 @@ def _durations(
         arrived_s = np.array([hop.end_s for hop in arrived])
         arrived_bytes = graph.tensor_bytes[[hop.tensor for hop in arrived]].astype(np.float64)
         last_start, last_end, sent, ops = -1.0, 0.0, False, _on_device(schedule, index)
+        sent_before = False  # by the last op before this instant
         of_no_length: dict[float, list[int]] = {}
         for op in ops:
             if schedule.start_s[op] == schedule.end_s[op]:
                 of_no_length.setdefault(schedule.start_s[op], []).append(op)
         for op in ops:
             start, lasts = schedule.start_s[op], schedule.end_s[op] - schedule.start_s[op]
+            sent_before = sent if start > last_start else sent_before
+            first = {sent_before} if lasts == 0.0 else set()  # an op of no length may be the first of its instant
             expected = op_time_s[op, index] + (device.dispatch_overhead_s if start > last_end else 0.0)
             late = arrived_s > last_start
             possible = [
                 expected + _segment_s(device, arrived_bytes[(arrived_s <= start) & counted], begins)
                 for counted in (late, arrived_s >= last_start, late & (arrived_s < start))
-                for begins in {sent, *(other in sending for other in of_no_length.get(start, []) if other != op)}
+                for begins in {
+                    sent,
+                    *first,
+                    *(other in sending for other in of_no_length.get(start, []) if other != op),
+                }
             ]
             if not min(possible) * (1 - 1e-9) - 1e-15 <= lasts <= max(possible) * (1 + 1e-9) + 1e-15:
                 yield f"op {graph.op_names[op]} lasts {lasts} s, not {possible[0]} s"

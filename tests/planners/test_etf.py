@@ -94,6 +94,7 @@ def random_problem(seed: int) -> Problem:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), share=st.sampled_from([None, 1.0, 0.3]), favourites=st.booleans())
 @example(seed=3790, share=None, favourites=False)  # several ops of no length run at one instant, one of which sends
+@example(seed=116793, share=0.3, favourites=False)  # the one that sends runs last
 def test_every_op_is_placed_once_where_it_may_run_and_after_its_inputs(
     seed: int, share: float | None, favourites: bool
 ) -> None:
