@@ -105,7 +105,7 @@ def search_levels(
     search: Search,
     rng: np.random.Generator,
     improve: Callable[[Search, np.random.Generator], None],
-    search_from_best: Callable[[Search, np.random.Generator], None],
+    search_all: Callable[[Search, np.random.Generator], None],
     config: MultilevelConfig,
 ) -> None:
     """Searches until the budget ends; the best placement is kept in `search`, whose problem has all ops.
@@ -114,7 +114,7 @@ def search_levels(
     (Hendrickson and Leland 1995; Karypis and Kumar 1998), here with the objective of whole schedules. The levels below the coarsest
     are clusters of the best placement so far, as in iterated multilevel search (Walshaw 2004): on graphs without structure, where
     a list schedule beats the coarse graph, refinement begins at the list schedule. `improve` searches the coarsest level, for as
-    long as the search that it is passed lasts. On graphs with few enough units `search_from_best` follows, and no clusters.
+    long as the search that it is passed lasts. On graphs with few enough units `search_all` follows, and no clusters.
     """
     _schedules(search, config.schedules_share)
     if search.best is None:  # the seconds of the share were over before its first evaluation
@@ -130,7 +130,7 @@ def search_levels(
         improve(part, rng)
     search.stage("coarsest")
     if is_small:
-        search_from_best(search, rng)
+        search_all(search, rng)
         return
     sizes = [most for most in config.clusters if most < search.problem.num_units] + [search.problem.num_units]
     for number, most in enumerate(sizes, start=1):

@@ -85,9 +85,8 @@ def plan(
     Budgets of about 100 evaluations and more evaluate every single device and HEFT as starts.
 
     Stages, noted in the solution: `starts`, `fine-tuning` if it has a share, `revisit`, `walk`; large graphs (`MultilevelConfig`)
-    are searched level by level, which adds `schedules`, `coarsest`, and numbers of units. Where
-    evaluations are executions, all stages run in the simulator, and `plan_measured` executes few placements, the best single
-    device among them.
+    are searched level by level, which adds `schedules`, `coarsest`, and numbers of units. Where evaluations are executions, all
+    stages run in the simulator, and `plan_measured` executes few placements, the best single device among them.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -114,35 +113,40 @@ def plan(
     guide = None if is_short and not config.fine_tuning_share else network
     rng = np.random.default_rng(seed)
     is_few = budget.evaluations is not None and budget.evaluations <= config.revised_evaluations
-    most_revised = config.revised_evaluations if is_few else 0  # also where a part of a larger budget is as small
-    config = replace(config, max_starts=starts_within(budget, config.max_starts), revised_evaluations=most_revised)
+    config = replace(config, max_starts=starts_within(budget, config.max_starts))
     # With few evaluations, all ops are better revised than groups, as long as that takes seconds.
     at_once = is_few and problem.num_units <= multilevel.whole_units
+    improve = partial(_improve, network=guide, config=config, revises=is_few)
+
+    def search_all(search: Search, rng: np.random.Generator) -> None:
+        tuned = replace(config, fine_tuning_share=0.0)
+        _search_from_best(search, rng, guide, tuned, heft_lacks_memory(problem))
+
     with Search(problem, budget, "gnn", seed) as search, one_thread():
         if problem.graph.num_ops > multilevel.more_ops_than and not at_once:
-            improve = partial(_improve, network=guide, config=config)
-            tuned = replace(config, fine_tuning_share=0.0)
-            is_tight = heft_lacks_memory(problem)
-            go_on = partial(_search_from_best, network=guide, config=tuned, is_tight=is_tight)
-            search_levels(search, rng, improve, go_on, multilevel)
+            search_levels(search, rng, improve, search_all, multilevel)
         else:
-            _improve(search, rng, guide, config)
+            improve(search, rng)
     return search.solution()
 
 
-def _improve(search: Search, rng: np.random.Generator, network: Policy | None, config: GnnConfig) -> None:
-    """Runs all stages, each from the best placement so far, until the budget ends; without a policy only those that need none."""
+def _improve(
+    search: Search, rng: np.random.Generator, network: Policy | None, config: GnnConfig, revises: bool
+) -> None:
+    """Runs all stages, each from the best placement so far, until the budget ends; without a policy only those that need none.
+
+    Where it `revises`, constructions are revised by their estimates.
+    """
     built: Iterable[ListSchedule] = ()
     revisers = list[Revise]()
     if network is not None and search.problem.num_moves:
-        is_few = search.budget.evaluations is not None and search.budget.evaluations <= config.revised_evaluations
         # Constructions use the same random numbers with any policy.
         for_builder, for_rebuilds = rng.spawn(2)
         builder = None
         if isinstance(network, PolicyNetwork) and network.decides:
             builder = PolicyBuilder(search.problem, network, for_builder)
             built = builder.schedules(max(_LEAST_BUILDS, config.max_starts))
-        if is_few:
+        if revises:
             by_policy: list[Revise] = [] if builder is None else [builder.revisions]
             by_lists = Rebuilds(search.problem, for_rebuilds, _REVISIONS - DECIDED_AGAIN * len(by_policy))
             revisers = [by_lists.revisions, *by_policy]
