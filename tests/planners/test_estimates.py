@@ -13,6 +13,8 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import estimates
 from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.classical.estimates import best_estimated, by_op, estimated_by_op, within_seconds
+from gnnplace.planners.classical.etf import earliest_task_schedule
+from gnnplace.planners.classical.peft import peft_schedule
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from tests.problems import devices_of, problem_of, random_layers
@@ -84,6 +86,17 @@ def test_where_only_seconds_count_heft_and_single_devices_are_evaluated_and_noth
     assert {row.tobytes() for row in problem.single_device_assignments} <= rows
     assert (np.diff(starts.seconds) >= 0.0).all()
     assert search.best_s == starts.seconds[0]
+
+
+def test_peft_and_m_etf_of_groups_and_of_their_ops_are_among_the_starts() -> None:
+    problem = set_up("zoo:inception_v3", "k40x4", max_groups=40).problem()
+    single, group_of_op = problem.over_ops
+    first_op = np.unique(group_of_op, return_index=True)[1]
+    expected = [peft_schedule(problem).assignment, earliest_task_schedule(problem).assignment]
+    expected += [peft_schedule(single).assignment[first_op], earliest_task_schedule(single).assignment[first_op]]
+    starts = evaluate_starts(Search(problem, Budget(1_000), "test", 0), 1_000, np.random.default_rng(0))
+    rows = {row.tobytes() for row in starts.assignments}
+    assert {row.tobytes() for row in expected} <= rows
 
 
 def test_the_best_are_revised_and_their_revisions_as_well() -> None:

@@ -8,19 +8,28 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.estimates import Revise, best_estimated, missing_bytes, within_seconds
+from gnnplace.planners.classical.estimates import (
+    Revise,
+    best_estimated,
+    missing_bytes,
+    seconds_to_build,
+    within_seconds,
+)
+from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.classical.packed import evaluate_packed
+from gnnplace.planners.classical.peft import peft_schedule
 from gnnplace.planners.classical.segments import segment_assignments
-from gnnplace.planners.search import BudgetExhausted, Search, Seen
+from gnnplace.planners.search import BudgetExhausted, Search, Seen, deadline
 from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
 _LEAST_BUILDS = 16  # list schedules of each kind
 _PAIRS_BUILT = 500_000  # single ops times devices of the list schedules of one kind; a pair takes half a microsecond
+_MOST_ETF_PAIRS = 50_000  # ops times devices of a graph that m-ETF schedules; a pair takes 5 microseconds
 _SURE_SHARE = 0.25  # of the starts, for HEFT and single devices
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
@@ -85,7 +94,7 @@ def evaluate_starts(
     """Evaluates at most `count` constructions, at least one, in the order of `best_estimated`, and what `revisers` make of the best.
 
     Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
-    which model the occupancy of channels, segments, and single devices. HEFT and all single devices are among the starts where that
+    which model the occupancy of channels, segments, PEFT and m-ETF, and single devices. HEFT and all single devices are among the starts where that
     takes at most a quarter of them. Where memory is tight, packed schedules come first, and only they if evaluations are limited.
     Where only seconds are limited, nothing is estimated or revised.
     """
@@ -93,7 +102,8 @@ def evaluate_starts(
         search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft, is_tight = _heft(search.problem)
     packable = list(within_seconds(search, others)) if is_tight else []
-    candidates = within_seconds(search, _constructions(search.problem, heft, packable or others, count, rng))
+    built = _constructions(search.problem, heft, packable or others, count, rng, seconds_to_build(search))
+    candidates = within_seconds(search, built)
     sure = [heft.assignment, *search.problem.single_device_assignments]
     are_few, seen = len(sure) <= _SURE_SHARE * count, Seen()
     if search.budget.evaluations is None:  # an evaluation is cheaper than an estimate by single ops
@@ -134,7 +144,12 @@ def _sorted(found: Sequence[tuple[IntArray, float]], is_tight: bool) -> Starts:
 
 
 def _constructions(
-    problem: Problem, heft: ListSchedule, others: Iterable[ListSchedule], count: int, rng: np.random.Generator
+    problem: Problem,
+    heft: ListSchedule,
+    others: Iterable[ListSchedule],
+    count: int,
+    rng: np.random.Generator,
+    limit_s: float,
 ) -> Iterator[IntArray]:
     """Candidates `[N]` of all kinds in turn."""
     builds = max(_LEAST_BUILDS, count // 2)
@@ -147,6 +162,7 @@ def _constructions(
         *(_schedules(problem, channels, builds, rng) for channels in (True, False)),
         *(_schedules_of_ops(problem, channels, builds, rng) for channels in (True, False)),
         chain.from_iterable(segment_assignments(problem, rng, turn) for turn in turns),
+        _other_schedulers(problem, limit_s),
         iter(problem.single_device_assignments),
     )
     yield from _in_turn(kinds)
@@ -168,6 +184,18 @@ def _schedules(problem: Problem, channels: bool, builds: int, rng: np.random.Gen
     shares = held_shares(problem)
     options = chain(plain_options(shares[::2], (channels,)), noisy_options(problem, rng, shares, (channels,)))
     return (list_schedule(problem, each).assignment for each in islice(options, builds))
+
+
+def _other_schedulers(problem: Problem, limit_s: float) -> Iterator[IntArray]:
+    """PEFT and m-ETF of the problem's ops and of the single ops in groups, as assignments `[N]`; m-ETF in `limit_s`, on small graphs."""
+    single, group_of_op = problem.over_ops
+    for each in (problem,) if single is problem else (problem, single):
+        rows = np.unique(group_of_op, return_index=True)[1] if each is single else np.arange(problem.graph.num_ops)
+        yield peft_schedule(each).assignment[rows]
+        if each.op_time_s.size <= _MOST_ETF_PAIRS:
+            with deadline(limit_s if np.isfinite(limit_s) else None) as stop:
+                schedule = earliest_task_schedule(each, stop=stop)
+            yield schedule.assignment[rows]
 
 
 def _schedules_of_ops(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:
