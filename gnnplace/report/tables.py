@@ -41,7 +41,21 @@ def runs_table(run: RunRecord) -> str:
         for number, row in enumerate(measured["runs"])
     )
     head = "measured side by side" if measured.get("confirmed", True) else "measured in the search"
-    return html_table([head, "median", "repeats", ""], rows) + _sessions(measured) + _searched(measured)
+    return (
+        html_table([head, "median", "repeats", ""], rows) + _pairs(measured) + _sessions(measured) + _searched(measured)
+    )
+
+
+def _pairs(measured: MeasuredRecord) -> str:
+    """The difference that pairs with the best plain session gave after the table's rounds; empty for records without it."""
+    if "difference" not in measured:
+        return ""
+    low, high = measured["difference_interval"]
+    return (
+        "<p>After these rounds, the fastest placement ran in pairs with the best plain session. These decide about the answer and give "
+        f"its time at the top of this page: the placement's time differs by {100 * measured['difference']:+.1f} % (95 % interval "
+        f"{100 * low:+.1f} to {100 * high:+.1f} %). Rounds and pairs disagree where the machine changes its speed between them.</p>"
+    )
 
 
 def _sessions(measured: MeasuredRecord) -> str:

@@ -126,6 +126,10 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
     run["measured"]["best_session_s"] = 0.008
     equal = "as fast as the best plain session (cpu:0-1[spinning=1]): one step takes 8.00 ms ± 100 us (measured, 21 repeats), on"
     assert equal in Page(render_report(run)).text
+    assert "After these rounds" not in text
+    run["measured"] |= {"difference": -0.0204, "difference_interval": (-0.041, 0.001)}
+    pairs = "the placement's time differs by -2.0 % (95 % interval -4.1 to +0.1 %)"
+    assert pairs in Page(render_report(run)).text
     assert "one step (measured)" in text
     assert "one step (simulated)" not in text
     assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
