@@ -5,6 +5,8 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from time import perf_counter
 from typing import Any, TypeVar
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -17,6 +19,25 @@ def njit(**options: Any) -> Callable[[FunctionT], FunctionT]:
     except ImportError:
         return lambda function: function
     return numba.njit(**options)  # type: ignore[no-any-return]
+
+
+def running_s() -> float:
+    """Seconds of a clock that stands still while numba compiles functions, or loads compiled ones, from the first call on.
+
+    Compilation takes a minute in the first search after an installation, and half a second in the first one of each process.
+    """
+    timer = _compilation_timer()
+    return perf_counter() - (timer.duration if timer.done else 0.0)
+
+
+@cache
+def _compilation_timer() -> Any:
+    """A timer of all compilation in this process."""
+    from numba.core import event
+
+    timer = event.TimingListener()  # type: ignore[no-untyped-call]
+    event.register("numba:compiler_lock", timer)  # type: ignore[no-untyped-call]
+    return timer
 
 
 def find_room_for_compiled_code() -> None:

@@ -65,7 +65,9 @@ class PlaceOptions:
     evaluations: int | None = 2000
     """Maximum number of placements that a planner evaluates; None: as many as `seconds` allow."""
     seconds: float | None = None
-    """Maximum seconds of a search; with `evaluations`, the limit that is reached first ends it. Alone, all cores anneal."""
+    """Maximum seconds of a search; with `evaluations`, the limit that is reached first ends it. Alone, all cores anneal.
+
+    Seconds of compilation are added: a minute in the first search after an installation, half a second in later processes."""
     measure: bool = False
     """Execute placements on the devices, so that times are measured and not simulated."""
     force: bool = False

@@ -54,7 +54,9 @@ CustomOpsOption = Annotated[
     typer.Option("--custom-ops", metavar="LIBRARY", help="a shared library with operators of its own; may be repeated"),
 ]
 EvaluationsOption = Annotated[int | None, typer.Option(min=1, help="placements that a planner may evaluate")]
-SecondsOption = Annotated[float | None, typer.Option(min=0.0, help="seconds that a planner may search")]
+SecondsOption = Annotated[
+    float | None, typer.Option(min=0.0, help="seconds that a planner may search, without those of compilation")
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="measure even if other programs keep a device busy")]
 RayOption = Annotated[
     str | None,

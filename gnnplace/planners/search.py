@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.compiled_code import running_s
 from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
 from gnnplace.evaluation import Evaluation, PairedEvaluator, Problem
 from gnnplace.graph.coarsen import Coarsening
@@ -122,14 +122,14 @@ class Search:
     executed_steps: list[ExecutedStep] = field(default_factory=list)
     known_s: float = np.inf
     """Best objective of the search that this one is a part of."""
-    _begin_s: float = field(default_factory=time.perf_counter)
+    _begin_s: float = field(default_factory=running_s)
     _open: ExitStack = field(default_factory=ExitStack)
     _interrupt_came: Callable[[], bool] = bool
 
     @property
     def wall_s(self) -> float:
-        """Seconds since the search began."""
-        return time.perf_counter() - self._begin_s
+        """Seconds since the search began, without those in which numba compiles functions."""
+        return running_s() - self._begin_s
 
     @property
     def remaining(self) -> int:

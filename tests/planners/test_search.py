@@ -5,7 +5,9 @@ import time
 
 import numpy as np
 import pytest
+from numba.core import event
 
+from gnnplace import compiled_code
 from gnnplace.devices.topology import Device
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem
@@ -33,6 +35,25 @@ def test_a_search_keeps_the_best_placement_of_all_evaluations(problem: Problem) 
     assert solution.placement.assignment.tolist() == [0, 1, 1]
     assert (solution.objective_s, solution.evaluations, solution.seed) == (2.0, 5, 7)
     assert [best for _, _, best in solution.history] == [4.0, 2.0]
+
+
+def test_compilation_takes_nothing_from_the_seconds_of_a_search(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(compiled_code, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(event, "timer", lambda: now[0])
+    search = Search(problem, Budget(None, seconds=5.0), "test", 0)
+    event.start_event("numba:compiler_lock")  # numba does this where it compiles, and where it loads compiled functions
+    now[0] += 60.0
+    event.end_event("numba:compiler_lock")
+    assert search.wall_s == 0.0
+    now[0] += 4.0
+    with search.part(problem, 1.0) as part:
+        assert (search.wall_s, part.wall_s) == (4.0, 4.0)
+        assert search.remaining > 0
+    now[0] += 1.0
+    assert search.remaining == 0
 
 
 def test_the_history_has_the_evaluation_of_each_improvement_in_a_batch(problem: Problem) -> None:
