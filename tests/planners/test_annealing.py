@@ -12,10 +12,10 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing, heft
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, chains_of, temperature_s, typical_rise_s
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import BudgetExhausted, Search
 from gnnplace.planners.solution import Budget, Progress
 from gnnplace.sim.simulator import Simulator
-from tests.problems import MeasuredLike, chain, devices_of, optimum_s, problem_of, random_reads
+from tests.problems import MeasuredLike, chain, devices_of, optimum_s, problem_of, random_layers, random_reads
 
 
 def test_the_typical_rise_is_the_median_of_the_worsening_moves_that_fit() -> None:
@@ -75,6 +75,30 @@ def test_every_walk_calls_proposals_at_once_with_its_start(short_walks: Problem)
     assert len(calls) == math.ceil((500 - 1 - 50) / (5_000 // 130))
     # A constant distribution of moves gives the same search as none.
     assert len({tuple((count, best_s) for count, _, best_s in solution.history) for solution in found}) == 1
+
+
+def test_the_temperature_comes_from_moves_of_the_configuration_and_not_from_guided_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = random_layers(2)
+    requests = list[WalkRequest]()
+
+    def walk(search: Search, request: WalkRequest, rng: np.random.Generator) -> Walk:
+        requests.append(request)
+        raise BudgetExhausted
+
+    monkeypatch.setattr(Search, "walk", walk)
+    weights = np.zeros(problem.num_units)
+    weights[0] = 1.0
+    guided = replace(AnnealingConfig().proposals, unit_weights=weights)
+    start = problem.single_device_assignments[0]
+    for proposals_at in (None, lambda _: guided):
+        with Search(problem, Budget(1_000), "test", 0) as search:
+            (value,) = search.evaluate_batch(start[None])
+            anneal(search, start, float(value), np.random.default_rng(0), AnnealingConfig(), proposals_at)
+    plain, by_policy = requests
+    assert by_policy.proposals is guided
+    assert by_policy.first_temperature_s == plain.first_temperature_s > 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -110,28 +110,29 @@ def anneal(
         rng: Source of randomness.
         config: Hyper-parameters.
         proposals_at: Distribution of moves from an assignment; called before each compiled walk, about ten times a
-            second, for one chain after the other. None: always `config.proposals`.
+            second, for one chain after the other. None: always `config.proposals`, which also set the temperature.
     """
     problem = search.problem
     if not problem.num_moves:
         return
     proposals_at = proposals_at or (lambda _: config.proposals)
-    proposals, proposed_from = proposals_at(assignment), assignment
     unlimited = config.unlimited_evaluations_per_unit * problem.num_units if search.budget.is_unlimited else None
     clock = SearchClock(search, max_evaluations=unlimited)
 
-    def moved_from(assignment: IntArray) -> tuple[IntArray, float]:
+    def moved_from(assignment: IntArray, proposals: Proposals) -> tuple[IntArray, float]:
         # A full evaluation: the incremental one would first have to evaluate the assignment that it starts from.
         moved = problem.local_search.propose(assignment, proposals, rng)
         return moved, float(search.evaluate_batch(moved[None])[0])
 
     after_s: list[float] = []
     while len(after_s) < config.sampled_moves and clock.share_done < config.sampled_share:
-        after_s.append(moved_from(assignment)[1])
+        # Guided moves rise less, and a temperature from them can be too cold for the search to leave its start.
+        after_s.append(moved_from(assignment, config.proposals)[1])
     # A placement that does not fit costs a penalty, which carries no information about the other moves.
     cycle, scale_s = 0, typical_rise_s(value, np.array(after_s), problem.worst_case_s)
     cycles = max(1, clock.expected_evaluations // (config.cycle_evaluations_per_move * problem.num_moves))
     chains, turn = [assignment] * chains_of(search), 0
+    proposals, proposed_from = proposals_at(assignment), assignment
     while (done := cycles * clock.share_done) < cycles:
         if int(done) > cycle and search.best is not None:
             cycle, chains, value = int(done), [search.best.assignment] * len(chains), search.best_s
@@ -139,7 +140,7 @@ def anneal(
         if chains[turn] is not proposed_from:
             proposals, proposed_from = proposals_at(chains[turn]), chains[turn]
         if problem.evaluator.kind == "measured":
-            moved, moved_s = moved_from(chains[0])
+            moved, moved_s = moved_from(chains[0], proposals)
             if accepts(value, moved_s, now_s, rng):
                 chains, value = [moved], moved_s
         else:
