@@ -26,18 +26,35 @@ def running_s() -> float:
 
     Compilation takes a minute in the first search after an installation, and half a second in the first one of each process.
     """
-    timer = _compilation_timer()
-    return perf_counter() - (timer.duration if timer.done else 0.0)
+    return perf_counter() - float(_compilation().seconds)
 
 
 @cache
-def _compilation_timer() -> Any:
-    """A timer of all compilation in this process."""
+def _compilation() -> Any:
+    """Counts the seconds in which any thread of this process compiles, or waits for its turn to compile."""
     from numba.core import event
 
-    timer = event.TimingListener()  # type: ignore[no-untyped-call]
-    event.register("numba:compiler_lock", timer)  # type: ignore[no-untyped-call]
-    return timer
+    class Compilation(event.Listener):
+        begin_s = ended_s = 0.0
+        nested = 0
+
+        @property
+        def seconds(self) -> float:
+            return self.ended_s + (perf_counter() - self.begin_s if self.nested else 0.0)
+
+        def on_start(self, event: Any) -> None:
+            if not self.nested:
+                self.begin_s = perf_counter()
+            self.nested += 1
+
+        def on_end(self, event: Any) -> None:
+            self.nested -= 1
+            if not self.nested:
+                self.ended_s += perf_counter() - self.begin_s
+
+    compilation = Compilation()
+    event.register("numba:compiler_lock", compilation)  # type: ignore[no-untyped-call]
+    return compilation
 
 
 def find_room_for_compiled_code() -> None:
