@@ -51,10 +51,14 @@ def _pairs(measured: MeasuredRecord) -> str:
     if "difference" not in measured:
         return ""
     low, high = measured["difference_interval"]
+    # A session that is the answer has the time of the rounds.
+    time = (
+        "" if measured["median_s"] == measured.get("best_session_s") else " and give its time at the top of this page"
+    )
     return (
-        "<p>After these rounds, the fastest placement ran in pairs with the best plain session. These decide about the answer and give "
-        f"its time at the top of this page: the placement's time differs by {100 * measured['difference']:+.1f} % (95 % interval "
-        f"{100 * low:+.1f} to {100 * high:+.1f} %). Rounds and pairs disagree where the machine changes its speed between them.</p>"
+        f"<p>After these rounds, the fastest placement ran in pairs with the best plain session. These decide about the answer{time}: "
+        f"the placement's time differs by {100 * measured['difference']:+.1f} % (95 % interval {100 * low:+.1f} to {100 * high:+.1f} %). "
+        "Rounds and pairs disagree where the machine changes its speed between them.</p>"
     )
 
 
