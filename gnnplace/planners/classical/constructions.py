@@ -23,13 +23,14 @@ from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOpti
 from gnnplace.planners.classical.packed import evaluate_packed
 from gnnplace.planners.classical.peft import peft_schedule
 from gnnplace.planners.classical.segments import segment_assignments
-from gnnplace.planners.search import BudgetExhausted, Search, Seen, deadline
+from gnnplace.planners.search import BudgetExhausted, Search, Seen
 from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
 _LEAST_BUILDS = 16  # list schedules of each kind
 _PAIRS_BUILT = 500_000  # single ops times devices of the list schedules of one kind; a pair takes half a microsecond
-_MOST_ETF_PAIRS = 50_000  # ops times devices of a graph that m-ETF schedules; a pair takes 5 microseconds
+_SLOW_PAIRS = 50_000  # most ops times devices of a graph that PEFT and m-ETF schedule
+_SLOW_PAIR_S = 7e-6  # what they take for a pair
 _SURE_SHARE = 0.25  # of the starts, for HEFT and single devices
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
@@ -94,15 +95,16 @@ def evaluate_starts(
     """Evaluates at most `count` constructions, at least one, in the order of `best_estimated`, and what `revisers` make of the best.
 
     Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
-    which model the occupancy of channels, segments, PEFT and m-ETF, and single devices. HEFT and all single devices are among the starts where that
-    takes at most a quarter of them. Where memory is tight, packed schedules come first, and only they if evaluations are limited.
-    Where only seconds are limited, nothing is estimated or revised.
+    which model the occupancy of channels, segments, PEFT and m-ETF on small graphs, and single devices. HEFT and all single devices are
+    among the starts where that takes at most a quarter of them. Where memory is tight, packed schedules come first, and only they if
+    evaluations are limited. Where only seconds are limited, nothing is estimated or revised.
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])
     heft, is_tight = _heft(search.problem)
     packable = list(within_seconds(search, others)) if is_tight else []
-    built = _constructions(search.problem, heft, packable or others, count, rng, seconds_to_build(search))
+    slow_pairs = min(_SLOW_PAIRS, seconds_to_build(search) / _SLOW_PAIR_S)
+    built = _constructions(search.problem, heft, packable or others, count, rng, slow_pairs)
     candidates = within_seconds(search, built)
     sure = [heft.assignment, *search.problem.single_device_assignments]
     are_few, seen = len(sure) <= _SURE_SHARE * count, Seen()
@@ -149,7 +151,7 @@ def _constructions(
     others: Iterable[ListSchedule],
     count: int,
     rng: np.random.Generator,
-    limit_s: float,
+    slow_pairs: float,
 ) -> Iterator[IntArray]:
     """Candidates `[N]` of all kinds in turn."""
     builds = max(_LEAST_BUILDS, count // 2)
@@ -162,7 +164,7 @@ def _constructions(
         *(_schedules(problem, channels, builds, rng) for channels in (True, False)),
         *(_schedules_of_ops(problem, channels, builds, rng) for channels in (True, False)),
         chain.from_iterable(segment_assignments(problem, rng, turn) for turn in turns),
-        _other_schedulers(problem, limit_s),
+        _slow_schedules(problem, slow_pairs),
         iter(problem.single_device_assignments),
     )
     yield from _in_turn(kinds)
@@ -186,16 +188,15 @@ def _schedules(problem: Problem, channels: bool, builds: int, rng: np.random.Gen
     return (list_schedule(problem, each).assignment for each in islice(options, builds))
 
 
-def _other_schedulers(problem: Problem, limit_s: float) -> Iterator[IntArray]:
-    """PEFT and m-ETF of the problem's ops and of the single ops in groups, as assignments `[N]`; m-ETF in `limit_s`, on small graphs."""
+def _slow_schedules(problem: Problem, most_pairs: float) -> Iterator[IntArray]:
+    """PEFT and m-ETF of the problem's ops, then of the single ops in groups, as assignments `[N]`; none of graphs with more pairs."""
     single, group_of_op = problem.over_ops
-    for each in (problem,) if single is problem else (problem, single):
-        rows = np.unique(group_of_op, return_index=True)[1] if each is single else np.arange(problem.graph.num_ops)
-        yield peft_schedule(each).assignment[rows]
-        if each.op_time_s.size <= _MOST_ETF_PAIRS:
-            with deadline(limit_s if np.isfinite(limit_s) else None) as stop:
-                schedule = earliest_task_schedule(each, stop=stop)
-            yield schedule.assignment[rows]
+    first_op = np.unique(group_of_op, return_index=True)[1]
+    schedulers = (peft_schedule, earliest_task_schedule)
+    if problem.op_time_s.size <= most_pairs:
+        yield from (schedule(problem).assignment for schedule in schedulers)
+    if single is not problem and single.op_time_s.size <= most_pairs:
+        yield from (schedule(single).assignment[first_op] for schedule in schedulers)
 
 
 def _schedules_of_ops(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:
