@@ -24,7 +24,8 @@ def njit(**options: Any) -> Callable[[FunctionT], FunctionT]:
 def running_s() -> float:
     """Seconds of a clock that stands still while numba compiles functions, or loads compiled ones, from the first call on.
 
-    Compilation takes a minute in the first search after an installation, and half a second in the first one of each process.
+    Compilation takes two minutes in the first search after `pip install` (`make install` compiles ahead), and half a second in the first one
+    of each process.
     """
     return perf_counter() - float(_compilation().seconds)
 

@@ -67,7 +67,8 @@ class PlaceOptions:
     seconds: float | None = None
     """Maximum seconds of a search; with `evaluations`, the limit that is reached first ends it. Alone, all cores anneal.
 
-    Seconds of compilation are added: a minute in the first search after an installation, half a second in later processes."""
+    Seconds of compilation are added: two minutes in the first search after `pip install` (`make install` compiles ahead), half a second
+    in later processes."""
     measure: bool = False
     """Execute placements on the devices, so that times are measured and not simulated."""
     force: bool = False

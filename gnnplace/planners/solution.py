@@ -38,7 +38,7 @@ class Budget:
 
     evaluations: int | None = 2000
     seconds: float | None = None
-    """Compilation does not count; it takes about a minute in the first search after an installation."""
+    """Seconds of compilation do not count; see `PlaceOptions`."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
     """Callback after every batch of evaluations."""
 
