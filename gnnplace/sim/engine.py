@@ -55,8 +55,9 @@ def advance(
 ) -> None:
     """Runs until `completed` ops have ended and their instant is over, until no event is left, or until the run fails.
 
-    A run fails when a route is missing, or when the fastest continuation would end after `limit_s`; callers add a margin
-    for rounding, since the seconds of a path are added in more than one order.
+    A run fails when a route is missing, or when even the fastest continuation would end after `limit_s`: free transfers and the
+    fastest devices, or the ops that are left for the op's device, by `state.total_s`, which callers with a limit write. They add a
+    margin for rounding, since seconds are added in more than one order.
 
     One long function on local names: a call per event, or a tuple field per access, costs more than the event.
     """
@@ -70,6 +71,7 @@ def advance(
     missing, uses, ready, ready_words = state.missing, state.uses, state.ready, state.ready_words
     num_ready, running, last_end_s, begins_s = state.num_ready, state.running, state.last_end_s, state.begins_s
     live_bytes, peak_bytes, device_busy_s = state.live_bytes, state.peak_bytes, state.device_busy_s
+    begun_s, total_s = state.begun_s, state.total_s
     event_s, event_id, queue_head, queue_tail = state.event_s, state.event_id, state.queue_head, state.queue_tail
     channel_busy_s, transfers, wake, touched = state.channel_busy_s, state.transfers, state.wake, state.touched
     clock_s, counters = state.now_s, state.counters
@@ -112,7 +114,15 @@ def advance(
                 live_bytes[home_memory] += start_bytes[op]
                 push_event(event_s, event_id, num_events, now_s + duration_s, device)
                 num_events += 1
-                if now_s + duration_s + tail_s[op] > limit_s:
+                after_s = tail_s[op]
+                if excludes:
+                    for at in range(resource_offsets[device], resource_offsets[device + ONE]):
+                        begun_s[resources[at]] += op_time_s[op, device]
+                        after_s = max(after_s, total_s[resources[at]] - begun_s[resources[at]])
+                else:
+                    begun_s[device] += op_time_s[op, device]
+                    after_s = max(after_s, total_s[device] - begun_s[device])
+                if now_s + duration_s + after_s > limit_s:
                     failed = 1
                 if record_ops:
                     record_start_s[op] = now_s

@@ -11,11 +11,10 @@ from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.sim.engine import advance, result
+from gnnplace.sim.kept_states import KeptStates, first_input_s, keep, kept_states, restore, tensor_producers
 from gnnplace.sim.state import (
     COMPLETED,
-    FAILED,
     NO_RECORDING,
-    NUM_TRANSFERS,
     EngineState,
     Recording,
     engine_state,
@@ -35,58 +34,19 @@ class Moves(NamedTuple):
     devices: IntArray  # [M]
 
 
-class _Checkpoints(NamedTuple):
-    """Copies of `EngineState` at `K` instants of the base run; pages that are never written take no memory."""
-
-    when_s: FloatArray  # [K]
-    memory: IntArray  # [K, ...]
-    uses: IndexArray  # [K, T * D]
-    uses_window: IntArray  # [K, 2] range of the nonzero entries of `uses`; only these are copied
-    transfers: IndexArray  # [K, C, 5] only the first NUM_TRANSFERS rows are copied
-
-
 class _BaseRun(NamedTuple):
     """The placement that moves start from, after its run."""
 
     assignment: IndexArray  # [N]
     producer: IntArray  # [T] producer of each tensor
     end_s: FloatArray  # [N]
-    saved: _Checkpoints
+    saved: KeptStates
     kept: int
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _keep(state: EngineState, saved: _Checkpoints, row: int) -> None:
-    first, end = len(state.uses), 0
-    for entry in range(len(state.uses)):
-        if state.uses[entry] != 0:
-            first = min(first, entry)
-            end = entry + 1
-    saved.uses_window[row, 0], saved.uses_window[row, 1] = first, end
-    saved.uses[row, first:end] = state.uses[first:end]
-    saved.when_s[row] = state.now_s[0]
-    saved.memory[row] = state.memory
-    count = state.counters[NUM_TRANSFERS]
-    saved.transfers[row, :count] = state.transfers[:count]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _restore(state: EngineState, saved: _Checkpoints, row: int) -> None:
-    """Copies a checkpoint to the state, whose `uses` are all zero unless its run failed. Loops cost less than slices here."""
-    if state.counters[FAILED]:
-        state.uses[:] = 0
-    for entry in range(saved.uses_window[row, 0], saved.uses_window[row, 1]):
-        state.uses[entry] = saved.uses[row, entry]
-    for entry in range(len(state.memory)):
-        state.memory[entry] = saved.memory[row, entry]
-    for transfer in range(state.counters[NUM_TRANSFERS]):
-        for column in range(5):
-            state.transfers[transfer, column] = saved.transfers[row, transfer, column]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _keep_checkpoints(
-    tables: EngineTables, base: IndexArray, state: EngineState, record: Recording, saved: _Checkpoints
+    tables: EngineTables, base: IndexArray, state: EngineState, record: Recording, saved: KeptStates
 ) -> int:
     """Runs `base` `[N]` (in the engine's numbers), keeps evenly spread checkpoints and returns their number.
 
@@ -99,19 +59,10 @@ def _keep_checkpoints(
         if state.counters[COMPLETED] >= num_ops:
             break
         if kept == 0 or saved.when_s[kept - 1] < state.now_s[0]:
-            _keep(state, saved, kept)
+            keep(state, saved, kept)
             kept += 1
     advance(tables, base, state, record, num_ops, np.inf)
     return kept if state.counters[COMPLETED] == num_ops else 0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _first_change_s(tables: EngineTables, base: _BaseRun, op: int) -> float:
-    """First end of a producer of `op`; nothing before it depends on the device of `op`."""
-    first_s = np.inf
-    for entry in range(tables.input_offsets[op], tables.input_offsets[op + 1]):
-        first_s = min(first_s, base.end_s[base.producer[tables.input_tensors[entry]]])
-    return first_s if first_s < np.inf else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -126,11 +77,11 @@ def _evaluate_moves(
         change_s = np.inf
         for op in moves.ops[moves.offsets[move] : moves.offsets[move + 1]]:
             if base.assignment[op] != moves.devices[move]:
-                change_s = min(change_s, _first_change_s(tables, base, op))
+                change_s = min(change_s, first_input_s(tables, base.producer, base.end_s, op))
                 assignment[op] = moves.devices[move]
         row = int(np.searchsorted(base.saved.when_s[: base.kept], change_s)) - 1
         if row >= 0:
-            _restore(state, base.saved, row)
+            restore(state, base.saved, row)
         else:
             reset(tables, assignment, state)
         advance(tables, assignment, state, record, num_ops, np.inf)
@@ -144,17 +95,9 @@ class EngineWorker:
 
     def __init__(self, tables: EngineTables) -> None:
         self.state = engine_state(tables)
-        num_ops, num_uses = len(tables.num_inputs), len(self.state.uses)
-        count = min(_MAX_CHECKPOINTS, num_ops)
-        saved = _Checkpoints(
-            np.empty(count),
-            np.empty((count, len(self.state.memory)), dtype=np.int64),
-            np.empty((count, num_uses), dtype=np.int32),
-            np.empty((count, 2), dtype=np.int64),
-            np.empty((count, *self.state.transfers.shape), dtype=np.uint32),
-        )
-        producer = np.repeat(np.arange(num_ops), np.diff(tables.output_offsets))
-        self._base = _BaseRun(np.empty(0, dtype=np.uint32), producer, np.zeros(num_ops), saved, 0)
+        num_ops = len(tables.num_inputs)
+        saved = kept_states(self.state, min(_MAX_CHECKPOINTS, num_ops))
+        self._base = _BaseRun(np.empty(0, dtype=np.uint32), tensor_producers(tables), np.zeros(num_ops), saved, 0)
 
     def evaluate_moves(self, tables: EngineTables, assignment: IndexArray, moves: Moves) -> FloatArray:
         """`[M, 3]` makespan, period and shortfall after each move from `assignment` `[N]`, in the engine's numbers.

@@ -110,6 +110,7 @@ class EngineState(NamedTuple):
     wake: IndexArray  # [channels] scratch
     touched: IndexArray  # [D] scratch
     waiting: IntArray  # [2, D] scratch: ready ops and their devices, by priority
+    total_s: FloatArray  # as `begun_s`: seconds of all ops of the placement, for runs with a limit
     missing: Int32Array  # [N] inputs that have not arrived
     ready: WordArray  # [D, N / 64] bit set of the ready ops
     ready_words: WordArray  # [D, N / 4096] bit set of the nonzero words of `ready`
@@ -121,6 +122,7 @@ class EngineState(NamedTuple):
     live_bytes: IntArray  # [D] activations and workspace, without weights
     peak_bytes: IntArray  # [D]
     device_busy_s: FloatArray  # [D]
+    begun_s: FloatArray  # [D], or [resources] where devices share them: seconds of the ops that have started
     event_s: FloatArray  # [D + channels] heap of future events
     event_id: Int32Array  # [D + channels] device, or D + channel
     queue_head: IndexArray  # [channels] transfer in progress, or NOTHING
@@ -154,6 +156,7 @@ def engine_state(tables: EngineTables) -> EngineState:
         *[(np.float64, (devices,))] * 2,  # last_end_s, begins_s
         *[(np.int64, (devices,))] * 2,  # live_bytes, peak_bytes
         (np.float64, (devices,)),  # device_busy_s
+        (np.float64, (max(devices, tables.num_resources),)),  # begun_s
         (np.float64, (devices + channels,)),  # event_s
         (np.int32, (devices + channels,)),  # event_id
         *[(np.uint32, (channels,))] * 2,  # queue_head, queue_tail
@@ -171,6 +174,7 @@ def engine_state(tables: EngineTables) -> EngineState:
         np.zeros(channels, dtype=np.uint32),
         np.zeros(devices, dtype=np.uint32),
         np.zeros((2, devices), dtype=np.int64),
+        np.zeros(max(devices, tables.num_resources)),
         *(part.view(dtype)[: prod(shape)].reshape(shape) for (dtype, shape), part in parts),
     )
 
@@ -234,6 +238,7 @@ def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> N
     state.live_bytes[:] = 0
     state.peak_bytes[:] = 0
     state.device_busy_s[:] = 0.0
+    state.begun_s[:] = 0.0
     state.queue_head[:] = NOTHING
     state.channel_busy_s[:] = 0.0
     state.now_s[0] = 0.0

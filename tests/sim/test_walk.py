@@ -23,9 +23,9 @@ def mesh(num_devices: int, latency_s: float = 1.0, memory_bytes: int | None = No
     return connected(*devices_of("d" * num_devices, memory_bytes), latency_s=latency_s, bandwidth=1e3)
 
 
-def random_problem(generator: np.random.Generator, objective: Objective) -> Problem:
-    """A problem in which some ops may not run everywhere and memory is often too small."""
-    graph, topology = random_graph(generator, 30), random_topology(generator)
+def random_problem(generator: np.random.Generator, objective: Objective, shared: bool = False) -> Problem:
+    """A problem in which some ops may not run everywhere and memory is often too small; with `shared`, devices share resources."""
+    graph, topology = random_graph(generator, 30), random_topology(generator, shared=shared)
     times = random_times(generator, graph, topology)
     forbidden = generator.random(times.shape) < 0.1
     forbidden[:, 0] = False
@@ -68,10 +68,17 @@ def one_by_one(problem: Problem, request: WalkRequest, rng: np.random.Generator)
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), objective=st.sampled_from(["latency", "throughput"]), warm=st.booleans())
-def test_a_walk_gives_the_same_result_as_its_moves_one_by_one(seed: int, objective: Objective, warm: bool) -> None:
+@given(
+    seed=st.integers(0, 2**32),
+    objective=st.sampled_from(["latency", "throughput"]),
+    warm=st.booleans(),
+    shared=st.booleans(),
+)
+def test_a_walk_gives_the_same_result_as_its_moves_one_by_one(
+    seed: int, objective: Objective, warm: bool, shared: bool
+) -> None:
     generator = np.random.default_rng(seed)
-    problem = random_problem(generator, objective)
+    problem = random_problem(generator, objective, shared)
     if not (problem.action_mask.sum(axis=1) > 1).any():
         return
     temperatures = (problem.worst_case_s / 20, problem.worst_case_s / 200) if warm else (0.0, 0.0)
