@@ -68,7 +68,7 @@ class _Base(NamedTuple):
 
 def _base(tables: EngineTables, num_units: int) -> _Base:
     state, num_ops = engine_state(tables), len(tables.num_inputs)
-    count = min(_MOST_KEPT, num_ops - 1, _KEPT_BYTES // bytes_per_state(state))
+    count = max(0, min(_MOST_KEPT, num_ops - 1, _KEPT_BYTES // bytes_per_state(state)))
     record = NO_RECORDING._replace(start_s=np.empty(num_ops), end_s=np.empty(num_ops))
     return _Base(
         state,
