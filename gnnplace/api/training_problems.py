@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain, islice
 
 import numpy as np
 
@@ -18,10 +19,8 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.local_search import WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.classical.constructions import evaluate_starts
-from gnnplace.planners.classical.list_schedule import list_schedule
-from gnnplace.planners.search import Search
-from gnnplace.planners.solution import Budget
+from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
+from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
 from gnnplace.random_numbers import log_uniform
 from gnnplace.training.search_ppo import TrainingProblem
 from models_zoo.networks.catalog import FAMILIES, GENERATED
@@ -51,7 +50,8 @@ class ProblemRanges:
     max_pairs: int = 900
     """Maximum units times devices, which determines the cost of a training search; larger problems are drawn again."""
     constructions: int = 40
-    """Number of constructed placements, of which the best is the start; with 0 it is HEFT's, or one device where that does not fit."""
+    """Number of list schedules; the best of them and of single devices is the start. With 0 it is HEFT's, or one device where that
+    does not fit."""
     least_headroom: float = 0.01
     """Minimum advantage of a longer over a shorter walk from the start, in the logarithm of the seconds, each the best of two.
     On most problems all searches end alike after a few hundred evaluations; such problems teach a search nothing and are drawn again.
@@ -111,7 +111,7 @@ class SampledProblems:
         problem = setup.problem()
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
             return None
-        start, start_s = _start(problem, number, rng, ranges)
+        start, start_s = _start(problem, rng, ranges)
         if not start_s <= problem.worst_case_s:
             return None
         return TrainingProblem(f"{setup.workload.name} on {setup.topology.name}", problem, start, start_s)
@@ -150,17 +150,16 @@ def _set_up(graph: OpGraph, units: int, rng: np.random.Generator, ranges: Proble
     return replace(setup, topology=limit_memory(topology, needed_bytes, rng, ranges.devices))
 
 
-def _start(problem: Problem, number: int, rng: np.random.Generator, ranges: ProblemRanges) -> tuple[IntArray, float]:
+def _start(problem: Problem, rng: np.random.Generator, ranges: ProblemRanges) -> tuple[IntArray, float]:
     """The best construction `[N]` and its penalised seconds."""
-    if ranges.constructions == 0:
-        heft = list_schedule(problem).assignment
-        tried = np.concatenate([heft[None], problem.single_device_assignments])
-        seconds = problem.penalised_batch_s(problem.evaluator.evaluate_batch(tried))
-        best = 0 if seconds[0] <= problem.worst_case_s else int(seconds.argmin())
-        return tried[best], float(seconds[best])
-    with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
-        starts = evaluate_starts(search, ranges.constructions, rng)
-    return starts.assignments[0], float(starts.seconds[0])
+    shares, count = held_shares(problem), ranges.constructions
+    noisy = noisy_options(problem, rng, shares)
+    options = chain(islice(plain_options(shares[::2]), count // 2), noisy) if count else [ScheduleOptions()]
+    built = [list_schedule(problem, each).assignment for each in islice(options, max(1, count))]
+    tried = np.concatenate([np.array(built), problem.single_device_assignments])
+    seconds = problem.penalised_batch_s(problem.evaluator.evaluate_batch(tried))
+    best = 0 if not count and seconds[0] <= problem.worst_case_s else int(seconds.argmin())
+    return tried[best], float(seconds[best])
 
 
 def _headroom(problem: TrainingProblem, ranges: ProblemRanges) -> float:

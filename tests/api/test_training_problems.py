@@ -10,11 +10,10 @@ from gnnplace.api import training_problems
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families, training_graphs
 from gnnplace.devices.json_format import topology_to_json
 from gnnplace.errors import GnnplaceError
+from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.classical.annealing import plan as anneal_plan
-from gnnplace.planners.classical.constructions import Starts
 from gnnplace.planners.classical.list_schedule import list_schedule
-from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from models_zoo.networks.catalog import FAMILIES
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
@@ -85,11 +84,11 @@ def test_a_number_without_a_fitting_draw_is_an_error() -> None:
 def test_a_draw_without_a_start_that_fits_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = list[str]()
 
-    def nothing_fits(search: Search, count: int, rng: np.random.Generator) -> Starts:
-        drawn.append(search.problem.graph.name)
-        return Starts(search.problem.single_device_assignments[:1], np.array([2.0 * search.problem.worst_case_s]), True)
+    def nothing_fits(problem: Problem, rng: np.random.Generator, ranges: ProblemRanges) -> tuple[np.ndarray, float]:
+        drawn.append(problem.graph.name)
+        return problem.single_device_assignments[0], 2.0 * problem.worst_case_s
 
-    monkeypatch.setattr(training_problems, "evaluate_starts", nothing_fits)
+    monkeypatch.setattr(training_problems, "_start", nothing_fits)
     with pytest.raises(GnnplaceError, match="none of 3 draws"):
         SampledProblems(0, replace(SMALL, max_draws=3))(0)
     assert len(drawn) == 3
