@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.local_search import WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
-from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
+from gnnplace.planners.classical.constructions import list_schedules
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.random_numbers import log_uniform
 from gnnplace.training.search_ppo import TrainingProblem
 from models_zoo.networks.catalog import FAMILIES, GENERATED
@@ -152,11 +152,10 @@ def _set_up(graph: OpGraph, units: int, rng: np.random.Generator, ranges: Proble
 
 def _start(problem: Problem, rng: np.random.Generator, ranges: ProblemRanges) -> tuple[IntArray, float]:
     """The best construction `[N]` and its penalised seconds."""
-    shares, count = held_shares(problem), ranges.constructions
-    noisy = noisy_options(problem, rng, shares)
-    options = chain(islice(plain_options(shares[::2]), count // 2), noisy) if count else [ScheduleOptions()]
-    built = [list_schedule(problem, each).assignment for each in islice(options, max(1, count))]
-    tried = np.concatenate([np.array(built), problem.single_device_assignments])
+    count = ranges.constructions
+    built = (list_schedules(problem, channels, count // 2, rng) for channels in (True, False))
+    heft = list_schedule(problem).assignment
+    tried = np.array([heft, *chain.from_iterable(built), *problem.single_device_assignments])
     seconds = problem.penalised_batch_s(problem.evaluator.evaluate_batch(tried))
     best = 0 if not count and seconds[0] <= problem.worst_case_s else int(seconds.argmin())
     return tried[best], float(seconds[best])

@@ -46,7 +46,7 @@ class _Task(NamedTuple):
     unit_ops: tuple[IntArray, IntArray]  # offsets [U + 1], ops [N] of each unit in the engine's numbers
     producer: IntArray  # [T] producer of each tensor
     unit_s: FloatArray  # [U, D] seconds of all ops of a unit
-    uses: BoolArray  # [D, resources] that a device occupies; where none are shared, each device is one
+    occupies: BoolArray  # [D, resources]; where none are shared, each device is one
     graph: UnitGraph
     proposals: ProposalTables
     minimised: Minimised
@@ -91,7 +91,7 @@ def _metropolis(
     Also returns the evaluation, from 1, and the seconds of each improvement. One long function: a helper that takes `base` counts
     the references to all its arrays, which costs a microsecond per evaluation.
     """
-    tables, unit_ops, producer, unit_s, uses, graph, proposals, minimised, temperatures_s = task
+    tables, unit_ops, producer, unit_s, occupies, graph, proposals, minimised, temperatures_s = task
     state, saved, assignment, record = base.state, base.saved, base.assignment, base.record
     best, members, num_ops, improvements = device_of_unit.copy(), base.scratch[0], len(assignment), 0
     improved_at, improved_s = np.empty(evaluations, dtype=np.int64), np.empty(evaluations)
@@ -124,8 +124,8 @@ def _metropolis(
         state.total_s[:] = base.total_s
         for index in range(count + back):
             source, target = (here, device) if index < count else (device, here)
-            _add(unit_s, uses, members[index], source, -1.0, state.total_s)
-            _add(unit_s, uses, members[index], target, 1.0, state.total_s)
+            _add(unit_s, occupies, members[index], source, -1.0, state.total_s)
+            _add(unit_s, occupies, members[index], target, 1.0, state.total_s)
         record.end_s[:] = base.end_s
         if row + 1 == kept < len(saved.when_s):
             ended = _ends_before(base.end_s, change_s)
@@ -202,14 +202,14 @@ def _accept(task: _Task, base: _Base, device_of_unit: IntArray) -> None:
     base.end_s[:] = base.record.end_s
     base.total_s[:] = 0.0
     for unit in range(len(device_of_unit)):
-        _add(task.unit_s, task.uses, unit, device_of_unit[unit], 1.0, base.total_s)
+        _add(task.unit_s, task.occupies, unit, device_of_unit[unit], 1.0, base.total_s)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add(unit_s: FloatArray, uses: BoolArray, unit: int, device: int, sign: float, total_s: FloatArray) -> None:
+def _add(unit_s: FloatArray, occupies: BoolArray, unit: int, device: int, sign: float, total_s: FloatArray) -> None:
     """Adds the seconds of a unit on a device to those of all devices that run nothing else meanwhile, or takes them off."""
-    for resource in range(uses.shape[1]):
-        if uses[device, resource]:
+    for resource in range(occupies.shape[1]):
+        if occupies[device, resource]:
             total_s[resource] += sign * unit_s[unit, device]
 
 
@@ -300,8 +300,8 @@ class Walker:
         tables, num_devices = self.tables, self.problem.topology.num_devices
         unit_s = np.zeros((self.problem.num_units, num_devices))
         np.add.at(unit_s, self.unit_of_op[tables.old_op], tables.op_time_s)
-        uses = self.problem.topology.uses_resource if tables.excludes else np.eye(num_devices, dtype=np.bool_)
-        return unit_s, np.ascontiguousarray(uses)
+        occupies = self.problem.topology.uses_resource if tables.excludes else np.eye(num_devices, dtype=np.bool_)
+        return unit_s, np.ascontiguousarray(occupies)
 
     def _device_of_unit(self, assignment: IntArray) -> IntArray:
         """`[U]` the device of each unit's first op."""

@@ -161,7 +161,7 @@ def _constructions(
         yield expert_assignment(problem)
     kinds = (
         (each.assignment for each in others),
-        *(_schedules(problem, channels, builds, rng) for channels in (True, False)),
+        *(list_schedules(problem, channels, builds, rng) for channels in (True, False)),
         *(_schedules_of_ops(problem, channels, builds, rng) for channels in (True, False)),
         chain.from_iterable(segment_assignments(problem, rng, turn) for turn in turns),
         _slow_schedules(problem, slow_pairs),
@@ -181,8 +181,8 @@ def _in_turn(kinds: Iterable[Iterator[IntArray]]) -> Iterator[IntArray]:
                 left.remove(kind)
 
 
-def _schedules(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """List schedules `[N]`, with noise or without."""
+def list_schedules(problem: Problem, channels: bool, builds: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """`builds` list schedules `[N]`: with each factor on transfers, then with noise, while channels are occupied or not (`channels`)."""
     shares = held_shares(problem)
     options = chain(plain_options(shares[::2], (channels,)), noisy_options(problem, rng, shares, (channels,)))
     return (list_schedule(problem, each).assignment for each in islice(options, builds))
@@ -206,4 +206,4 @@ def _schedules_of_ops(problem: Problem, channels: bool, builds: int, rng: np.ran
         return iter(())
     first_op = np.unique(group_of_op, return_index=True)[1]
     builds = min(builds, _PAIRS_BUILT // max(1, single.op_time_s.size))
-    return (each[first_op] for each in _schedules(single, channels, builds, rng))
+    return (each[first_op] for each in list_schedules(single, channels, builds, rng))
