@@ -21,6 +21,15 @@ def njit(**options: Any) -> Callable[[FunctionT], FunctionT]:
     return numba.njit(**options)  # type: ignore[no-any-return]
 
 
+def inlined(function: FunctionT) -> FunctionT:
+    """Compiled into every function that calls it, for inner loops.
+
+    A compiled call counts references to every array that it is given, also to those in tuples: half a microsecond for forty
+    arrays. Plain arrays in functions that are inlined cost nothing. One assignment to a row of an array brings the cost back.
+    """
+    return njit(nogil=True, inline="always")(function)
+
+
 def running_s() -> float:
     """Seconds of a clock that stands still while numba compiles functions, or loads compiled ones, from the first call on.
 

@@ -132,7 +132,8 @@ def decision_scores(
     `pair` is `[D, F]`, `context` `[C]`; `hidden` `[2, H1]` and `last` `[H2]` are scratch.
     """
     shared, first = hidden[0], hidden[1]
-    shared[:] = parts.units[unit]
+    for index in range(len(shared)):
+        shared[index] = parts.units[unit, index]
     for column in range(len(context)):
         for index in range(len(shared)):
             shared[index] += context[column] * parts.context[column, index]
@@ -146,7 +147,8 @@ def decision_scores(
             if value != 0.0:
                 for index in range(len(first)):
                     first[index] += value * parts.pair[column, index]
-        last[:] = parts.second_bias
+        for other in range(len(last)):
+            last[other] = parts.second_bias[other]
         for index in range(len(first)):
             value = first[index]
             if value > 0.0:

@@ -11,17 +11,19 @@ from gnnplace.event_heap import pop_event, push_event
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import ListSchedule, connected_schedule, rank_order
 from gnnplace.planners.classical.list_state import (
+    SENT,
+    TRIED,
     Machine,
     State,
     Work,
     copied_bytes,
     empty_state,
+    hold_weights,
+    inputs_s,
     is_in_memory,
     list_machine,
     list_work,
     new_bytes,
-    place_unit,
-    ready_s,
 )
 from gnnplace.planners.search import Search, deadline
 from gnnplace.planners.solution import Budget, Solution
@@ -165,11 +167,9 @@ def _schedule(run: _Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
         elif best < 0:
             op, best = _least_lacking(run)
         if state.unit_device[work.unit_of_op[op]] < 0:
-            place_unit(work.unit_of_op[op], best, work, machine, state)
-        run.live_bytes[machine.memory_home[best]] += work.output_bytes[op] + copied_bytes(
-            op, best, work, machine, state
-        )
-        ready = ready_s(op, best, work, machine, state, True)
+            _place_unit(work.unit_of_op[op], best, run)
+        run.live_bytes[machine.memory_home[best]] += work.output_bytes[op] + _copied_bytes(op, best, run)
+        ready = _ready_s(op, best, SENT, run)
         if ready == np.inf:
             connected, ready = False, 0.0
         start = max(ready, run.free_s[best])
@@ -196,12 +196,53 @@ def _pop(run: _Run, heap: int, device: int) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _ready_s(op: int, device: int, row: int, run: _Run) -> float:
+    """Time at which all inputs of the op are on the device; see `inputs_s`."""
+    work, machine, state = run.work, run.machine, run.state
+    return inputs_s(
+        op, device, row, work.input_offsets, work.input_tensors, work.producer, work.num_bytes, state.assignment, state.end_s,
+        state.arrival_s, state.free_s, machine.channels, machine.route_offsets, machine.hop_latency_s, machine.hop_s_per_byte,
+        machine.hop_channel, machine.segment_s, machine.intake_s_per_byte,
+    )[0]  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _copied_bytes(op: int, device: int, run: _Run) -> float:
+    """Bytes of the op's inputs that the device's memory would have to receive."""
+    work, machine, state = run.work, run.machine, run.state
+    return copied_bytes(
+        op, device, work.input_offsets, work.input_tensors, work.producer, work.num_bytes, state.assignment, state.arrival_s,
+        machine.memory_home, machine.pooled,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _new_bytes(unit: int, memory: int, run: _Run) -> float:
+    """Bytes of the unit's weights that the memory does not hold yet."""
+    work = run.work
+    return new_bytes(
+        unit, memory, work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes, run.state.held
+    )
+
+
+@njit(cache=True, nogil=True)
+def _place_unit(unit: int, device: int, run: _Run) -> None:
+    """Decides on the device of a unit and allocates its weights there."""
+    work, state = run.work, run.state
+    state.unit_device[unit] = device
+    hold_weights(
+        unit, run.machine.memory_home[device], work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes,
+        state.held, state.resident,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
 def _release(op: int, run: _Run) -> None:
     """Adds an op whose inputs exist to the heaps of every device that it can reach."""
     place, everywhere_s = run.place[op], 0.0
     for device in range(run.work.op_time_s.shape[1]):
         if _may_run(op, device, run):
-            ready = ready_s(op, device, run.work, run.machine, run.state, False)
+            ready = _ready_s(op, device, TRIED, run)
             if ready < np.inf:
                 everywhere_s = max(everywhere_s, ready)
                 _push(run, _WAITING, device, ready + run.extra_s[op, device], place)
@@ -218,7 +259,8 @@ def _finish(op: int, run: _Run) -> None:
         tensor = work.input_tensors[at]
         run.readers[tensor] -= 1
         for device in range(work.op_time_s.shape[1] if run.readers[tensor] == 0 else 0):
-            if is_in_memory(tensor, device, work, run.machine, state):
+            source, machine = state.assignment[work.producer[tensor]], run.machine
+            if is_in_memory(tensor, device, source, machine.memory_home, machine.pooled, state.arrival_s):
                 if run.machine.memory_home[device] == device:
                     run.live_bytes[device] -= work.num_bytes[tensor]
                 while run.heap_size[_PARKED, device] > 0:
@@ -278,7 +320,7 @@ def _earliest(device: int, run: _Run) -> tuple[float, int]:
                 continue
             key, place = run.heap_key_s[heap, device, 0], run.heap_place[heap, device, 0]
             op = run.order[place]
-            ready = ready_s(op, device, run.work, run.machine, run.state, False)
+            ready = _ready_s(op, device, TRIED, run)
             arrived, may_run = ready <= free, _may_run(op, device, run)
             value = run.extra_s[op, device] if arrived else ready + run.extra_s[op, device]
             if arrived != (heap == _AVAILABLE) or value > key or not may_run:
@@ -308,7 +350,7 @@ def _start_s(op: int, device: int, run: _Run) -> float:
     """Start of an op on the device, later by its extra time there; infinite where it may not run or does not fit."""
     if not _may_run(op, device, run) or _lacking_bytes(op, device, run)[1] > 0:
         return np.inf
-    ready, free = ready_s(op, device, run.work, run.machine, run.state, False), run.free_s[device]
+    ready, free = _ready_s(op, device, TRIED, run), run.free_s[device]
     start = max(ready, free)
     return float(start + run.extra_s[op, device] + _overhead_s(start, device, run))
 
@@ -336,9 +378,9 @@ def _lacking_bytes(op: int, device: int, run: _Run) -> tuple[float, float]:
     memory = run.machine.memory_home[device]
     weights = run.state.resident[memory] - run.machine.limit_bytes[device]
     if run.state.unit_device[unit] < 0:
-        weights += new_bytes(unit, memory, run.work, run.state.held)
+        weights += _new_bytes(unit, memory, run)
     activations = run.live_bytes[memory] + run.work.output_bytes[op] + run.work.workspace_bytes[op]
-    return weights, weights + activations + copied_bytes(op, device, run.work, run.machine, run.state)
+    return weights, weights + activations + _copied_bytes(op, device, run)
 
 
 @njit(cache=True, nogil=True)
@@ -356,7 +398,7 @@ def _earliest_end(op: int, run: _Run) -> int:
 @njit(cache=True, nogil=True)
 def _lacking_and_end(op: int, device: int, run: _Run) -> tuple[float, float]:
     """Bytes that the device lacks for the op, and the end of the op there; a missing route is worse than missing memory."""
-    ready = ready_s(op, device, run.work, run.machine, run.state, False)
+    ready = _ready_s(op, device, TRIED, run)
     lacking = max(0.0, _lacking_bytes(op, device, run)[1]) if ready < np.inf else 2.0**62
     return lacking, max(ready, run.free_s[device]) + run.work.op_time_s[op, device]
 

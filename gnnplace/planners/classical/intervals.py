@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.compiled_code import inlined
 
 
 class Busy(NamedTuple):
@@ -29,14 +30,22 @@ def no_intervals(num_devices: int, num_ops: int) -> Busy:
     )
 
 
-@njit(cache=True, nogil=True)
-def insert(device: int, place: int, start: float, end: float, is_own: bool, busy: Busy) -> None:
-    """Inserts an interval of a device before the one at `place`."""
-    for at in range(busy.size[device], place, -1):
-        busy.start_s[device, at], busy.end_s[device, at] = busy.start_s[device, at - 1], busy.end_s[device, at - 1]
-        busy.is_own[device, at] = busy.is_own[device, at - 1]
-    busy.start_s[device, place], busy.end_s[device, place], busy.is_own[device, place] = start, end, is_own
-    busy.size[device] += 1
+@inlined
+def insert(
+    device: int,
+    place: int,
+    interval: tuple[float, float, bool],
+    start_s: FloatArray,
+    end_s: FloatArray,
+    is_own: BoolArray,
+    size: IntArray,
+) -> None:
+    """Inserts an interval of a device before the one at `place`; the arrays are those of `Busy`."""
+    for at in range(size[device], place, -1):
+        start_s[device, at], end_s[device, at] = start_s[device, at - 1], end_s[device, at - 1]
+        is_own[device, at] = is_own[device, at - 1]
+    start_s[device, place], end_s[device, place], is_own[device, place] = interval
+    size[device] += 1
 
 
 @njit(cache=True, nogil=True)
@@ -57,19 +66,32 @@ def block(device: int, start: float, end: float, busy: Busy) -> None:
         )
         busy.is_own[device, at - removed] = busy.is_own[device, at]
     busy.size[device] -= removed
-    insert(device, place, start, end, is_own, busy)
+    insert(device, place, (start, end, is_own), busy.start_s, busy.end_s, busy.is_own, busy.size)
 
 
-@njit(cache=True, nogil=True)
-def slot(ready: float, seconds: float, overhead_s: float, device: int, busy: Busy) -> tuple[float, float, int]:
-    """Start, end and place of the earliest gap that is long enough; the overhead counts unless the device itself was busy until then."""
-    count = busy.size[device]
-    place = np.searchsorted(busy.end_s[device, :count], ready)
+@inlined
+def slot(
+    ready: float,
+    seconds: float,
+    overhead_s: float,
+    device: int,
+    start_s: FloatArray,
+    end_s: FloatArray,
+    is_own: BoolArray,
+    size: IntArray,
+) -> tuple[float, float, int]:
+    """Start, end and place of the earliest gap that is long enough; the arrays are those of `Busy`.
+
+    The overhead counts unless the device itself was busy until then.
+    """
+    count = size[device]
+    place = int(np.searchsorted(end_s[device, :count], ready))
     while True:
-        free = busy.end_s[device, place - 1] if place else 0.0
+        free = end_s[device, place - 1] if place else 0.0
         start = max(ready, free)
-        goes_on = start == free and (place == 0 or busy.is_own[device, place - 1])
+        goes_on = start == free and (place == 0 or is_own[device, place - 1])
         end = start + seconds + (0.0 if goes_on else overhead_s)
-        if place == count or end <= busy.start_s[device, place]:
-            return start, end, int(place)
+        if place == count or end <= start_s[device, place]:
+            break
         place += 1
+    return start, end, place

@@ -12,17 +12,18 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.intervals import block, insert, no_intervals, slot
 from gnnplace.planners.classical.list_state import (
+    SENT,
+    TRIED,
     Machine,
     Work,
     copied_bytes,
     empty_state,
     free_read,
+    hold_weights,
+    inputs_s,
     list_machine,
     list_work,
-    missing_bytes,
-    place_unit,
-    ready_s,
-    segment_start_s,
+    new_bytes,
 )
 from gnnplace.threads import map_in_threads
 
@@ -154,55 +155,95 @@ def schedule_ops(
 
     Adds `remaining_s` `[N, D]` to an op's end when it compares devices.
     """
-    num_ops, num_devices = work.op_time_s.shape
-    state = empty_state(work, machine)
+    input_offsets, input_tensors = work.input_offsets, work.input_tensors
+    producer, num_bytes = work.producer, work.num_bytes
+    op_time_s, unit_of_op = work.op_time_s, work.unit_of_op
+    unit_bytes, weight_bytes = work.unit_bytes, work.weight_bytes
+    weight_offsets, unit_weights = work.unit_weight_offsets, work.unit_weights
+    limit_bytes, home, pooled, excludes = machine.limit_bytes, machine.memory_home, machine.pooled, machine.excludes
+    channels, route_offsets, hop_latency_s = machine.channels, machine.route_offsets, machine.hop_latency_s
+    hop_s_per_byte, hop_channel = machine.hop_s_per_byte, machine.hop_channel
+    segment_s, intake_s_per_byte, overhead_s = machine.segment_s, machine.intake_s_per_byte, machine.overhead_s
+    num_ops, num_devices = op_time_s.shape
+    state, busy = empty_state(work, machine), no_intervals(num_devices, num_ops)
+    assignment, op_end_s, arrival_s, free_s = state.assignment, state.end_s, state.arrival_s, state.free_s
+    resident, held, unit_device = state.resident, state.held, state.unit_device
+    busy_start_s, busy_end_s, is_own, size = busy.start_s, busy.end_s, busy.is_own, busy.size
     live_bytes, peak_bytes, readers = np.zeros(num_devices), np.zeros(num_devices), work.readers.copy()
-    busy = no_intervals(num_devices, num_ops)
-    connected = True
+    connected, shares = True, excludes.any()
     for op in order:
-        unit = work.unit_of_op[op]
-        decided = state.unit_device[unit]
+        unit = unit_of_op[op]
+        decided = unit_device[unit]
         best, best_start, best_end, best_place, best_over = -1, 0.0, np.inf, 0, np.inf
-        # Without a choice nothing is tried: transfers are sent at once. Copies that count against limits are counted before that.
-        sent = not machine.live and (decided >= 0 or np.isfinite(work.op_time_s[op]).sum() == 1)
+        options = 0
         for device in range(num_devices):
-            if work.op_time_s[op, device] == np.inf or (decided >= 0 and decided != device):
+            options += op_time_s[op, device] < np.inf
+        # Without a choice nothing is tried: transfers are sent at once. Copies that count against limits are counted before that.
+        sent = not machine.live and (decided >= 0 or options == 1)
+        row = SENT if sent else TRIED
+        for device in range(num_devices):
+            if op_time_s[op, device] == np.inf or (decided >= 0 and decided != device):
                 continue
-            seconds = work.op_time_s[op, device] + segment_start_s(op, device, work, machine, state)
-            ready = ready_s(op, device, work, machine, state, sent)
-            start, end, place = slot(ready, seconds, machine.overhead_s[device], device, busy)
+            ready, intake_s = inputs_s(
+                op, device, row, input_offsets, input_tensors, producer, num_bytes, assignment, op_end_s, arrival_s, free_s,
+                channels, route_offsets, hop_latency_s, hop_s_per_byte, hop_channel, segment_s, intake_s_per_byte,
+            )  # fmt: skip
+            seconds = op_time_s[op, device] + intake_s
+            start, end, place = slot(ready, seconds, overhead_s[device], device, busy_start_s, busy_end_s, is_own, size)
             over = 0.0
             if end == np.inf:
                 over = np.inf
             elif decided < 0 and not sent:
-                used_bytes = 0.0
+                memory, used_bytes = home[device], 0.0
                 if machine.live:
-                    memory = machine.memory_home[device]
+                    copied = copied_bytes(
+                        op,
+                        device,
+                        input_offsets,
+                        input_tensors,
+                        producer,
+                        num_bytes,
+                        assignment,
+                        arrival_s,
+                        home,
+                        pooled,
+                    )
                     used_bytes = live_bytes[memory] + work.output_bytes[op] + work.workspace_bytes[op]
-                    used_bytes = max(peak_bytes[memory], used_bytes + copied_bytes(op, device, work, machine, state))
-                over = max(0.0, missing_bytes(unit, device, work, machine, state) + used_bytes)
+                    used_bytes = max(peak_bytes[memory], used_bytes + copied)
+                added = new_bytes(unit, memory, unit_bytes, weight_offsets, unit_weights, weight_bytes, held)
+                over = max(0.0, resident[memory] + added - limit_bytes[device] + used_bytes)
             # A device with room comes before one without; then the earliest end decides, then the smaller index.
             earlier = best < 0 or end + remaining_s[op, device] < best_end + remaining_s[op, best]
             if best < 0 or over < best_over or (over == best_over and earlier):
                 best, best_start, best_end, best_place, best_over = device, start, end, place, over
         if best_end == np.inf:
             connected = False
-            best_place = busy.size[best]
-            best_start = busy.end_s[best, best_place - 1] if best_place else 0.0
-            best_end = best_start + work.op_time_s[op, best]
+            best_place = size[best]
+            best_start = busy_end_s[best, best_place - 1] if best_place else 0.0
+            best_end = best_start + op_time_s[op, best]
+        memory = home[best]
         if machine.live:
-            memory = machine.memory_home[best]
-            live_bytes[memory] += work.output_bytes[op] + copied_bytes(op, best, work, machine, state)
+            copied = copied_bytes(
+                op, best, input_offsets, input_tensors, producer, num_bytes, assignment, arrival_s, home, pooled
+            )
+            live_bytes[memory] += work.output_bytes[op] + copied
             peak_bytes[memory] = max(peak_bytes[memory], live_bytes[memory] + work.workspace_bytes[op])
         if decided < 0:
-            place_unit(unit, best, work, machine, state)
+            unit_device[unit] = best
+            hold_weights(unit, memory, unit_bytes, weight_offsets, unit_weights, weight_bytes, held, resident)
         if not sent:
-            ready_s(op, best, work, machine, state, True)
-        insert(best, best_place, best_start, best_end, True, busy)
-        for device in range(num_devices):
-            if machine.excludes[best, device]:
-                block(device, best_start, best_end, busy)
-        state.assignment[op], state.start_s[op], state.end_s[op] = best, best_start, best_end
+            inputs_s(
+                op, best, SENT, input_offsets, input_tensors, producer, num_bytes, assignment, op_end_s, arrival_s, free_s,
+                channels, route_offsets, hop_latency_s, hop_s_per_byte, hop_channel, segment_s, intake_s_per_byte,
+            )  # fmt: skip
+        insert(best, best_place, (best_start, best_end, True), busy_start_s, busy_end_s, is_own, size)
+        if shares:
+            for device in range(num_devices):
+                if excludes[best, device]:
+                    block(device, best_start, best_end, busy)
+        assignment[op], state.start_s[op], op_end_s[op] = best, best_start, best_end
         if machine.live:
-            free_read(op, work, machine, state, live_bytes, readers)
-    return state.assignment, state.start_s, state.end_s, connected
+            free_read(
+                op, input_offsets, input_tensors, producer, num_bytes, assignment, arrival_s, home, pooled, live_bytes, readers
+            )  # fmt: skip
+    return assignment, state.start_s, op_end_s, connected

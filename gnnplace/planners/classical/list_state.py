@@ -7,8 +7,12 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
+from gnnplace.compiled_code import inlined
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
+
+SENT, TRIED = 0, 1
+"""Whether transfers are sent, or only tried."""
 
 
 class Work(NamedTuple):
@@ -37,10 +41,9 @@ class Machine(NamedTuple):
     segment_s: FloatArray  # [D]
     intake_s_per_byte: FloatArray  # [D]
     route_offsets: IntArray  # [D * D + 1]
-    route_links: IntArray
-    latency_s: FloatArray  # [L]
-    per_byte_s: FloatArray  # [L]
-    link_channel: IntArray  # [L]
+    hop_latency_s: FloatArray  # of the links of all routes, one after the other
+    hop_s_per_byte: FloatArray
+    hop_channel: IntArray
     num_channels: int
     channels: bool  # transfers wait for their channel
     live: bool  # live activations and received copies count against the limits
@@ -56,8 +59,7 @@ class State(NamedTuple):
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
     arrival_s: FloatArray  # [T, D] of copies, infinite where none was sent
-    channel_free_s: FloatArray  # [channels]
-    tried_free_s: FloatArray  # [channels] scratch while a device is tried
+    free_s: FloatArray  # [2, channels] at which each channel is free: at `SENT`, and at `TRIED` while a device is tried
     unit_device: IntArray  # [U] -1: not decided
     resident: FloatArray  # [D] bytes of weights in each memory, at its first device
     held: BoolArray  # [W, D] true where a memory holds the shared weight, at its first device
@@ -110,10 +112,9 @@ def list_machine(
         segment_s=transfer_factor * topology.segment_overhead_s,
         intake_s_per_byte=transfer_factor / topology.intake_bandwidth_bytes_per_s,
         route_offsets=topology.route_offsets,
-        route_links=topology.route_links,
-        latency_s=transfer_factor * topology.latency_s,
-        per_byte_s=transfer_factor / topology.bandwidth_bytes_per_s,
-        link_channel=topology.link_channel,
+        hop_latency_s=(transfer_factor * topology.latency_s)[topology.route_links],
+        hop_s_per_byte=(transfer_factor / topology.bandwidth_bytes_per_s)[topology.route_links],
+        hop_channel=topology.link_channel[topology.route_links],
         num_channels=len(topology.channel_names),
         channels=channels,
         live=live,
@@ -132,117 +133,151 @@ def empty_state(work: Work, machine: Machine) -> State:
         start_s=np.zeros(num_ops),
         end_s=np.zeros(num_ops),
         arrival_s=np.full((len(work.num_bytes), num_devices), np.inf),
-        channel_free_s=np.zeros(machine.num_channels),
-        tried_free_s=np.zeros(machine.num_channels),
+        free_s=np.zeros((2, machine.num_channels)),
         unit_device=np.full(len(work.unit_bytes), -1),
         resident=np.zeros(num_devices),
         held=np.zeros((len(work.weight_bytes), num_devices), dtype=np.bool_),
     )
 
 
-@njit(cache=True, nogil=True)
-def new_bytes(unit: int, memory: int, work: Work, held: BoolArray) -> float:
+@inlined
+def new_bytes(
+    unit: int,
+    memory: int,
+    unit_bytes: IntArray,
+    unit_weight_offsets: IntArray,
+    unit_weights: IntArray,
+    weight_bytes: IntArray,
+    held: BoolArray,
+) -> float:
     """Bytes of the unit's weights that the memory, named by its first device, does not hold yet."""
-    total = float(work.unit_bytes[unit])
-    for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
-        if not held[work.unit_weights[at], memory]:
-            total += work.weight_bytes[work.unit_weights[at]]
+    total = float(unit_bytes[unit])
+    for at in range(unit_weight_offsets[unit], unit_weight_offsets[unit + 1]):
+        if not held[unit_weights[at], memory]:
+            total += weight_bytes[unit_weights[at]]
     return total
 
 
-@njit(cache=True, nogil=True)
-def place_unit(unit: int, device: int, work: Work, machine: Machine, state: State) -> None:
-    """Decides on the device of a unit and allocates its weights there."""
-    memory = machine.memory_home[device]
-    state.unit_device[unit] = device
-    state.resident[memory] += new_bytes(unit, memory, work, state.held)
-    for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
-        state.held[work.unit_weights[at], memory] = True
+@inlined
+def hold_weights(
+    unit: int,
+    memory: int,
+    unit_bytes: IntArray,
+    unit_weight_offsets: IntArray,
+    unit_weights: IntArray,
+    weight_bytes: IntArray,
+    held: BoolArray,
+    resident: FloatArray,
+) -> None:
+    """Allocates the weights of a unit in a memory, named by its first device."""
+    resident[memory] += new_bytes(unit, memory, unit_bytes, unit_weight_offsets, unit_weights, weight_bytes, held)
+    for at in range(unit_weight_offsets[unit], unit_weight_offsets[unit + 1]):
+        held[unit_weights[at], memory] = True
 
 
-@njit(cache=True, nogil=True)
-def missing_bytes(unit: int, device: int, work: Work, machine: Machine, state: State) -> float:
-    """Bytes above the device's limit once its memory holds the unit's weights too; negative where there is room."""
-    memory = machine.memory_home[device]
-    return float(state.resident[memory] + new_bytes(unit, memory, work, state.held) - machine.limit_bytes[device])
+@inlined
+def is_in_memory(
+    tensor: int, device: int, source: int, memory_home: IntArray, pooled: bool, arrival_s: FloatArray
+) -> bool:
+    """True where the device's memory has the tensor of `source`, or is going to receive it: on the device or on others of its pool."""
+    memory = memory_home[device]
+    is_there = (source >= 0 and memory_home[source] == memory) or arrival_s[tensor, device] < np.inf
+    for other in range(arrival_s.shape[1] if pooled and not is_there else 0):
+        is_there = is_there or (memory_home[other] == memory and arrival_s[tensor, other] < np.inf)
+    return bool(is_there)
 
 
-@njit(cache=True, nogil=True)
-def is_in_memory(tensor: int, device: int, work: Work, machine: Machine, state: State) -> bool:
-    """True where the device's memory has the tensor or is going to receive it: on the device or on others of its pool."""
-    memory, producer = machine.memory_home[device], state.assignment[work.producer[tensor]]
-    if producer >= 0 and machine.memory_home[producer] == memory:
-        return True
-    if not machine.pooled:
-        return bool(state.arrival_s[tensor, device] < np.inf)
-    for other in range(work.op_time_s.shape[1]):
-        if machine.memory_home[other] == memory and state.arrival_s[tensor, other] < np.inf:
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def copied_bytes(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
+@inlined
+def copied_bytes(
+    op: int,
+    device: int,
+    input_offsets: IntArray,
+    input_tensors: IntArray,
+    producer: IntArray,
+    num_bytes: IntArray,
+    assignment: IntArray,
+    arrival_s: FloatArray,
+    memory_home: IntArray,
+    pooled: bool,
+) -> float:
     """Bytes of the op's inputs that the device's memory would have to receive."""
     total = 0.0
-    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
-        tensor = work.input_tensors[at]
-        if not is_in_memory(tensor, device, work, machine, state):
-            total += work.num_bytes[tensor]
+    for at in range(input_offsets[op], input_offsets[op + 1]):
+        tensor = input_tensors[at]
+        if not is_in_memory(tensor, device, assignment[producer[tensor]], memory_home, pooled, arrival_s):
+            total += num_bytes[tensor]
     return total
 
 
-@njit(cache=True, nogil=True)
-def segment_start_s(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
-    """Seconds that the op pays for starting a segment on the device: 0 unless inputs have to be sent there."""
-    total = 0.0
-    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
-        tensor = work.input_tensors[at]
-        if state.assignment[work.producer[tensor]] != device and state.arrival_s[tensor, device] == np.inf:
-            total = max(total, machine.segment_s[device]) + work.num_bytes[tensor] * machine.intake_s_per_byte[device]
-    return total
+@inlined
+def inputs_s(
+    op: int,
+    device: int,
+    row: int,
+    input_offsets: IntArray,
+    input_tensors: IntArray,
+    producer: IntArray,
+    num_bytes: IntArray,
+    assignment: IntArray,
+    end_s: FloatArray,
+    arrival_s: FloatArray,
+    free_s: FloatArray,
+    channels: bool,
+    route_offsets: IntArray,
+    hop_latency_s: FloatArray,
+    hop_s_per_byte: FloatArray,
+    hop_channel: IntArray,
+    segment_s: FloatArray,
+    intake_s_per_byte: FloatArray,
+) -> tuple[float, float]:
+    """Time at which all inputs of the op are on the device, infinite where one has no route, and seconds that it pays for taking them in.
 
-
-@njit(cache=True, nogil=True)
-def ready_s(op: int, device: int, work: Work, machine: Machine, state: State, commit: bool) -> float:
-    """Time at which all inputs of the op are on the device; infinite where one has no route.
-
-    A tensor that was sent to the device before is not sent again. `commit` keeps the new transfers in `state`.
+    A tensor that was sent to the device before is not sent again. Where `row` is `SENT`, new transfers are noted.
     """
-    free = state.channel_free_s
-    if machine.channels and not commit:
-        free = state.tried_free_s
-        free[:] = state.channel_free_s
-    ready = 0.0
-    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
-        tensor = work.input_tensors[at]
-        source = state.assignment[work.producer[tensor]]
-        time = state.end_s[work.producer[tensor]]
-        if source != device and state.arrival_s[tensor, device] < np.inf:
-            time = state.arrival_s[tensor, device]
+    ready, intake_s = 0.0, 0.0
+    for channel in range(free_s.shape[1] if channels and row == TRIED else 0):
+        free_s[TRIED, channel] = free_s[SENT, channel]
+    for at in range(input_offsets[op], input_offsets[op + 1]):
+        tensor = input_tensors[at]
+        source, time = assignment[producer[tensor]], end_s[producer[tensor]]
+        if source != device and arrival_s[tensor, device] < np.inf:
+            time = arrival_s[tensor, device]
         elif source != device:
-            route = source * work.op_time_s.shape[1] + device
-            if machine.route_offsets[route] == machine.route_offsets[route + 1]:
+            intake_s = max(intake_s, segment_s[device]) + num_bytes[tensor] * intake_s_per_byte[device]
+            route = source * arrival_s.shape[1] + device
+            if route_offsets[route] == route_offsets[route + 1]:
                 time = np.inf
-            for hop in range(machine.route_offsets[route], machine.route_offsets[route + 1]):
-                link = machine.route_links[hop]
-                if machine.channels:
-                    time = max(time, free[machine.link_channel[link]])
-                time += machine.latency_s[link] + work.num_bytes[tensor] * machine.per_byte_s[link]
-                if machine.channels:
-                    free[machine.link_channel[link]] = time
-            if commit:
-                state.arrival_s[tensor, device] = time
+            for hop in range(route_offsets[route], route_offsets[route + 1]):
+                if channels:
+                    time = max(time, free_s[row, hop_channel[hop]])
+                time += hop_latency_s[hop] + num_bytes[tensor] * hop_s_per_byte[hop]
+                if channels:
+                    free_s[row, hop_channel[hop]] = time
+            if row == SENT:
+                arrival_s[tensor, device] = time
         ready = max(ready, time)
-    return ready
+    return ready, intake_s
 
 
-@njit(cache=True, nogil=True)
-def free_read(op: int, work: Work, machine: Machine, state: State, live_bytes: FloatArray, readers: IntArray) -> None:
+@inlined
+def free_read(
+    op: int,
+    input_offsets: IntArray,
+    input_tensors: IntArray,
+    producer: IntArray,
+    num_bytes: IntArray,
+    assignment: IntArray,
+    arrival_s: FloatArray,
+    memory_home: IntArray,
+    pooled: bool,
+    live_bytes: FloatArray,
+    readers: IntArray,
+) -> None:
     """Frees the tensors that the op is the last to read, in every memory that has them."""
-    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
-        tensor = work.input_tensors[at]
+    for at in range(input_offsets[op], input_offsets[op + 1]):
+        tensor = input_tensors[at]
+        source = assignment[producer[tensor]]
         readers[tensor] -= 1
-        for device in range(work.op_time_s.shape[1] if readers[tensor] == 0 else 0):
-            if machine.memory_home[device] == device and is_in_memory(tensor, device, work, machine, state):
-                live_bytes[device] -= work.num_bytes[tensor]
+        for device in range(len(memory_home) if readers[tensor] == 0 else 0):
+            if memory_home[device] == device and is_in_memory(tensor, device, source, memory_home, pooled, arrival_s):
+                live_bytes[device] -= num_bytes[tensor]

@@ -109,8 +109,8 @@ def rebuild(
     order = tables.topological_order[falling]
     base = tables.machine
     machine = Machine(
-        share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, base.route_links, factor * base.latency_s,
-        factor * base.per_byte_s, base.link_channel, base.num_channels, channels, base.live, base.memory_home, base.pooled, base.excludes,
+        share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, factor * base.hop_latency_s,
+        factor * base.hop_s_per_byte, base.hop_channel, base.num_channels, channels, base.live, base.memory_home, base.pooled, base.excludes,
     )  # fmt: skip
     work = _timed(tables.work, factors * tables.work.op_time_s)
     schedule = schedule_ops(order, tables.nothing_remains_s, work, machine)
