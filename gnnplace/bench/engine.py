@@ -7,7 +7,8 @@ evaluate them; `list`, from HEFT; and `random`, the worst case, in which three o
 minimum over rounds, as other work only adds time; ratios are medians over rounds, each taken within one round.
 
 Searches are the guided search of `gnn` and annealing, on the layered graph of 300 ops from HEFT's placement, 2,000 evaluations
-each, least of five runs. The guided search encodes the graph once; the encoding is timed apart.
+each, least of five runs. The guided search encodes the graph once; the encoding is timed apart, and so are list schedules and the
+schedules that the policy samples.
 """
 
 import math
@@ -35,6 +36,7 @@ SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
 _ROUNDS = 15
 _OPS_PER_ROUND = 300_000
 _SEARCHED, _SEARCH_ROUNDS = 2_000, 5
+_BUILT = 50  # schedules of a kind
 _POPULATION = 4  # factor by which batches are longer, so that waking threads takes a small share of the time
 
 
@@ -92,17 +94,19 @@ def _inputs(num_ops: int, rng: np.random.Generator, seed: int) -> tuple[OpGraph,
 
 
 def _searches(seed: int) -> dict[str, float]:
-    """Microseconds per evaluation of the guided search and of annealing, and of one encoding."""
+    """Microseconds per evaluation of the guided search and of annealing, of one encoding, and of one schedule by HEFT and by the policy."""
+    from gnnplace.planners.gnn.builds import PolicyBuilder
     from gnnplace.planners.gnn.moves import MovesConfig
     from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
     from gnnplace.planners.gnn.search import RevisitConfig, revisit
-    from gnnplace.policy.checkpoint import named_policy
+    from gnnplace.policy import SHIPPED_POLICY
+    from gnnplace.policy.checkpoint import load_policy
     from gnnplace.policy.network import one_thread, policy_inputs
 
     graph, topology, times = _inputs(SIZES[0], np.random.default_rng(seed + 1), seed)
     simulator = Simulator(graph, topology, times, 1)
     problem = Problem(graph, topology, times, simulator, simulator)
-    network, inputs = named_policy("shipped"), policy_inputs(problem)
+    (network, _), inputs = load_policy(SHIPPED_POLICY), policy_inputs(problem)
     timing = empty_timing(problem, 1)
     begin = list_schedule(problem).assignment
     refresh(problem, inputs.tables, timing, 0, begin)
@@ -118,6 +122,14 @@ def _searches(seed: int) -> dict[str, float]:
             start_s = float(search.evaluate_batch(begin[None])[0])
             anneal(search, begin, start_s, np.random.default_rng(seed), AnnealingConfig())
 
+    def listed() -> None:
+        for _ in range(_BUILT):
+            list_schedule(problem)
+
+    def sampled() -> None:
+        for _ in PolicyBuilder(problem, network, np.random.default_rng(seed)).schedules(_BUILT):
+            pass
+
     odds = MoveOdds(
         PolicySearch(Search(problem, Budget(1), "gnn", seed), inputs, network, np.random.default_rng(seed)),
         config.moves.odds,
@@ -126,6 +138,8 @@ def _searches(seed: int) -> dict[str, float]:
         "guided_us_per_evaluation": (guided, _SEARCHED),
         "walk_us_per_evaluation": (annealed, _SEARCHED),
         "encoding_us": (partial(odds.encode, timing), 1),
+        "list_schedule_us": (listed, _BUILT),
+        "sampled_schedule_us": (sampled, _BUILT),
     }
     with one_thread():
         return {

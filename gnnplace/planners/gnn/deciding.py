@@ -191,7 +191,7 @@ def decide(
                 decision_scores(
                     parts, unit, scratch.pair, scratch.context, mask, scratch.hidden, scratch.last, scratch.scores
                 )
-                best = _drawn(scratch, choice.temperature, rng)
+                best = _drawn(mask, scratch.scores, choice.temperature, rng)
                 if len(choice.teacher) and choice.teacher[unit] >= 0 and mask[choice.teacher[unit]]:
                     best = choice.teacher[unit]
                 if trace.used[0] < len(trace.units):
@@ -244,12 +244,12 @@ def _room(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _drawn(scratch: Scratch, temperature: float, rng: np.random.Generator) -> int:
+def _drawn(mask: BoolArray, scores: FloatArray, temperature: float, rng: np.random.Generator) -> int:
     """A device drawn by the scores (Gumbel-max), or the one with the highest."""
     best, highest = -1, -np.inf
-    for device in range(len(scratch.mask)):
-        if scratch.mask[device]:
-            value = scratch.scores[device]
+    for device in range(len(mask)):
+        if mask[device]:
+            value = scores[device]
             if temperature > 0.0:
                 value -= temperature * np.log(-np.log(rng.random()))
             if best < 0 or value > highest:
