@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.compiled_code import inlined
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.estimates import Estimated, by_op
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule, on_all_cores
@@ -18,10 +19,10 @@ from gnnplace.planners.classical.repair_moves import Costs, transfers_s
 
 _EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)  # of the norm of loads: from their sum to the largest
 _CUTS = (48, 4, 120)  # fewest cuts, cuts for each placement that is evaluated, and most
-_MOST_STEPS, _MOST_OPS = 3_500_000, 300_000  # of all cuts, two seconds each; an estimate schedules all ops twice
+_MOST_STEPS, _MOST_OPS = 3_500_000, 300_000  # of all cuts, a second or less each; an estimate schedules all ops twice
 _ROUNDS = 4  # of annealing, each with limits that the last estimate corrects
 _STEPS_PER_UNIT = (400, 80)  # of the first and of later rounds
-_LEAST_STEPS_SHARE, _STEP_S = 0.05, 2.5e-6  # of these steps, where seconds are few; seconds of a step
+_LEAST_STEPS_SHARE, _STEP_S = 0.05, 1.2e-6  # of these steps, where seconds are few; seconds of a step
 _TEMPERATURES = (0.1, 0.01)  # at the beginning of the first and of later rounds, relative to the norm
 _LAST_TEMPERATURE = 3e-4
 _PRICES = (3.0, 30.0)  # of missing memory there, per share of all scarce memory, relative to the norm
@@ -165,41 +166,53 @@ def anneal(
     devices: IntArray, limit_bytes: FloatArray, settings: Annealed, costs: Costs, rng: np.random.Generator
 ) -> IntArray:
     """Devices `[U]` with the least missing memory, and of those the ones with the least norm of loads, that annealing meets."""
-    num_units, num_devices = costs.unit_s.shape
+    unit_s, unit_bytes, transient_bytes = costs.unit_s, costs.unit_bytes, costs.transient_bytes
+    home, offsets, neighbours = costs.home, costs.offsets, costs.neighbours
+    sent, sent_bytes, received, received_bytes = costs.sent, costs.sent_bytes, costs.received, costs.received_bytes
+    latency_s, per_byte_s, exponent = costs.latency_s, costs.per_byte_s, settings.exponent
+    num_units, num_devices = unit_s.shape
     devices = devices.copy()
     best = devices.copy()
     now, scarce_bytes = loads(devices, costs), 1.0
     for device in range(num_devices):
-        if costs.is_scarce[device] and costs.home[device] == device:
+        if costs.is_scarce[device] and home[device] == device:
             scarce_bytes += limit_bytes[device]
-    new = Loads(now.seconds.copy(), now.held.copy(), now.largest.copy())
-    norm_s, missing = _norm(now, settings.exponent), _missing(now, limit_bytes)
+    seconds, held, largest = now.seconds, now.held, now.largest
+    new_seconds, new_held, new_largest = seconds.copy(), held.copy(), largest.copy()
+    norm_s, missing = _norm(seconds, exponent), _missing(held, largest, limit_bytes)
     best_s, best_missing = norm_s, missing
     for step in range(settings.steps):
         done = step / settings.steps
         temperature = settings.temperature * (_LAST_TEMPERATURE / settings.temperature) ** done
         price = settings.price * (_LAST_PRICE / settings.price) ** done / scarce_bytes
         unit, target = int(rng.integers(0, num_units)), int(rng.integers(0, num_devices))
-        source, begin, end = int(devices[unit]), costs.offsets[unit], costs.offsets[unit + 1]
+        source, begin, end = int(devices[unit]), offsets[unit], offsets[unit + 1]
         if begin < end and rng.random() < _TO_NEIGHBOUR:
-            target = int(devices[costs.neighbours[rng.integers(begin, end)]])
-        if target == source or costs.unit_s[unit, target] == np.inf:
+            target = int(devices[neighbours[rng.integers(begin, end)]])
+        if target == source or unit_s[unit, target] == np.inf:
             continue
-        _copy(now, new)
-        _move(unit, target, devices, costs, new)
-        new_missing, back = _missing(new, limit_bytes), -1
+        _copy(seconds, held, largest, new_seconds, new_held, new_largest)
+        _move(
+            unit, target, devices, unit_s, unit_bytes, transient_bytes, home, offsets, neighbours, sent, sent_bytes, received,
+            received_bytes, latency_s, per_byte_s, new_seconds, new_held, new_largest,
+        )  # fmt: skip
+        new_missing, back = _missing(new_held, new_largest, limit_bytes), -1
         if new_missing > missing or rng.random() < _EXCHANGE:
-            back = _drawn(unit, target, source, devices, costs, rng)
+            back = _drawn(unit, target, source, devices, unit_s, rng)
             if back >= 0:
-                _move(back, source, devices, costs, new)
-                new_missing = _missing(new, limit_bytes)
-        new_norm_s = _norm(new, settings.exponent)
+                _move(
+                    back, source, devices, unit_s, unit_bytes, transient_bytes, home, offsets, neighbours, sent, sent_bytes,
+                    received, received_bytes, latency_s, per_byte_s, new_seconds, new_held, new_largest,
+                )  # fmt: skip
+                new_missing = _missing(new_held, new_largest, limit_bytes)
+        new_norm_s = _norm(new_seconds, exponent)
         worse = np.log(new_norm_s / norm_s) + price * (new_missing - missing)
         if worse <= 0.0 or rng.random() < np.exp(-worse / temperature):
-            _copy(new, now)
+            _copy(new_seconds, new_held, new_largest, seconds, held, largest)
             norm_s, missing = new_norm_s, new_missing
             if missing < best_missing or (missing == best_missing and norm_s < best_s):
-                best[:] = devices
+                for each in range(num_units):
+                    best[each] = devices[each]
                 best_s, best_missing = norm_s, missing
         else:
             devices[unit] = source
@@ -214,75 +227,131 @@ def loads(devices: IntArray, costs: Costs) -> Loads:
     num_units, num_devices = costs.unit_s.shape
     found = Loads(np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices))
     for unit in range(num_units):
-        found.seconds[devices[unit]] += costs.unit_s[unit, devices[unit]]
-        _add_transfers(unit, devices[unit], 0.5, devices, costs, found)  # each transfer has two ends
-        memory = costs.home[devices[unit]]
+        device = devices[unit]
+        found.seconds[device] += costs.unit_s[unit, device]
+        _add_transfers(  # each transfer has two ends
+            unit, device, 0.5, devices, costs.offsets, costs.neighbours, costs.sent, costs.sent_bytes, costs.received,
+            costs.received_bytes, costs.latency_s, costs.per_byte_s, found.seconds,
+        )  # fmt: skip
+        memory = costs.home[device]
         found.held[memory] += costs.unit_bytes[unit]
         found.largest[memory] = max(found.largest[memory], costs.transient_bytes[unit])
     return found
 
 
-@njit(cache=True, nogil=True)
-def _copy(source: Loads, target: Loads) -> None:
-    target.seconds[:] = source.seconds
-    target.held[:] = source.held
-    target.largest[:] = source.largest
+@inlined
+def _copy(
+    seconds: FloatArray,
+    held: FloatArray,
+    largest: FloatArray,
+    to_seconds: FloatArray,
+    to_held: FloatArray,
+    to_largest: FloatArray,
+) -> None:
+    for device in range(len(seconds)):
+        to_seconds[device], to_held[device], to_largest[device] = seconds[device], held[device], largest[device]
 
 
-@njit(cache=True, nogil=True)
-def _move(unit: int, target: int, devices: IntArray, costs: Costs, found: Loads) -> None:
+@inlined
+def _move(
+    unit: int,
+    target: int,
+    devices: IntArray,
+    unit_s: FloatArray,
+    unit_bytes: FloatArray,
+    transient_bytes: FloatArray,
+    home: IntArray,
+    offsets: IntArray,
+    neighbours: IntArray,
+    sent: FloatArray,
+    sent_bytes: FloatArray,
+    received: FloatArray,
+    received_bytes: FloatArray,
+    latency_s: FloatArray,
+    per_byte_s: FloatArray,
+    seconds: FloatArray,
+    held: FloatArray,
+    largest: FloatArray,
+) -> None:
     """Moves a unit, in place, and its loads from the old device to the new one."""
     source = devices[unit]
-    left, entered = costs.home[source], costs.home[target]
-    found.seconds[source] -= costs.unit_s[unit, source]
-    _add_transfers(unit, source, -1.0, devices, costs, found)
-    found.seconds[target] += costs.unit_s[unit, target]
-    _add_transfers(unit, target, 1.0, devices, costs, found)
+    left, entered = home[source], home[target]
+    seconds[source] -= unit_s[unit, source]
+    _add_transfers(
+        unit, source, -1.0, devices, offsets, neighbours, sent, sent_bytes, received, received_bytes, latency_s, per_byte_s,
+        seconds,
+    )  # fmt: skip
+    seconds[target] += unit_s[unit, target]
+    _add_transfers(
+        unit, target, 1.0, devices, offsets, neighbours, sent, sent_bytes, received, received_bytes, latency_s, per_byte_s,
+        seconds,
+    )  # fmt: skip
     devices[unit] = target
-    found.held[left] -= costs.unit_bytes[unit]
-    found.held[entered] += costs.unit_bytes[unit]
-    found.largest[entered] = max(found.largest[entered], costs.transient_bytes[unit])
-    if costs.transient_bytes[unit] >= found.largest[left]:
-        found.largest[left] = 0.0
+    held[left] -= unit_bytes[unit]
+    held[entered] += unit_bytes[unit]
+    largest[entered] = max(largest[entered], transient_bytes[unit])
+    if transient_bytes[unit] >= largest[left]:
+        most = 0.0
         for other in range(len(devices)):
-            if costs.home[devices[other]] == left:
-                found.largest[left] = max(found.largest[left], costs.transient_bytes[other])
+            if home[devices[other]] == left:
+                most = max(most, transient_bytes[other])
+        largest[left] = most
 
 
-@njit(cache=True, nogil=True)
-def _add_transfers(unit: int, device: int, factor: float, devices: IntArray, costs: Costs, found: Loads) -> None:
+@inlined
+def _add_transfers(
+    unit: int,
+    device: int,
+    factor: float,
+    devices: IntArray,
+    offsets: IntArray,
+    neighbours: IntArray,
+    sent: FloatArray,
+    sent_bytes: FloatArray,
+    received: FloatArray,
+    received_bytes: FloatArray,
+    latency_s: FloatArray,
+    per_byte_s: FloatArray,
+    seconds: FloatArray,
+) -> None:
     """Adds half of the seconds of the unit's transfers, if it runs on the device, to the loads of both ends."""
-    for at in range(costs.offsets[unit], costs.offsets[unit + 1]):
-        other = devices[costs.neighbours[at]]
+    for at in range(offsets[unit], offsets[unit + 1]):
+        other = devices[neighbours[at]]
         if other != device:
-            half_s = 0.5 * factor * transfers_s(at, device, other, costs)
-            found.seconds[device] += half_s
-            found.seconds[other] += half_s
+            half_s = 0.5 * factor * transfers_s(
+                at, device, other, sent, sent_bytes, received, received_bytes, latency_s, per_byte_s
+            )  # fmt: skip
+            seconds[device] += half_s
+            seconds[other] += half_s
 
 
-@njit(cache=True, nogil=True)
-def _drawn(unit: int, device: int, to: int, devices: IntArray, costs: Costs, rng: np.random.Generator) -> int:
+@inlined
+def _drawn(unit: int, device: int, to: int, devices: IntArray, unit_s: FloatArray, rng: np.random.Generator) -> int:
     """Another unit of the device that may run on `to`; -1 where few draws find none."""
+    found = -1
     for _ in range(_TRIES):
-        other = rng.integers(0, len(devices))
-        if other != unit and devices[other] == device and costs.unit_s[other, to] < np.inf:
-            return int(other)
-    return -1
+        other = int(rng.integers(0, len(devices)))
+        if other != unit and devices[other] == device and unit_s[other, to] < np.inf:
+            found = other
+            break
+    return found
 
 
-@njit(cache=True, nogil=True)
-def _missing(found: Loads, limit_bytes: FloatArray) -> float:
+@inlined
+def _missing(held: FloatArray, largest: FloatArray, limit_bytes: FloatArray) -> float:
     """Bytes that all memories together lack."""
     missing = 0.0
     for memory in range(len(limit_bytes)):
-        missing += max(0.0, found.held[memory] + found.largest[memory] - limit_bytes[memory])
+        missing += max(0.0, held[memory] + largest[memory] - limit_bytes[memory])
     return missing
 
 
-@njit(cache=True, nogil=True)
-def _norm(found: Loads, exponent: float) -> float:
+@inlined
+def _norm(seconds: FloatArray, exponent: float) -> float:
     """The norm of the seconds of devices; at least a tiny time, as it is compared by ratios."""
-    most, total = max(1e-30, found.seconds.max()), 0.0
-    for device in range(len(found.seconds)):
-        total += (max(0.0, found.seconds[device]) / most) ** exponent
+    most, total = 1e-30, 0.0
+    for device in range(len(seconds)):
+        most = max(most, seconds[device])
+    for device in range(len(seconds)):
+        total += (max(0.0, seconds[device]) / most) ** exponent
     return float(most * total ** (1.0 / exponent))

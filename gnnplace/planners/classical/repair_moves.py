@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
+from gnnplace.compiled_code import inlined
 from gnnplace.evaluation import Problem
 
 _MOST_LEAVE = 6  # units that leave a memory to make room for one
@@ -71,21 +72,37 @@ def cost_s(unit: int, device: int, devices: IntArray, costs: Costs) -> float:
     for at in range(costs.offsets[unit], costs.offsets[unit + 1]):
         other = devices[costs.neighbours[at]]
         if other != device:
-            total += transfers_s(at, device, other, costs)
+            total += transfers_s(
+                at, device, other, costs.sent, costs.sent_bytes, costs.received, costs.received_bytes, costs.latency_s,
+                costs.per_byte_s,
+            )  # fmt: skip
     return float(total)
 
 
-@njit(cache=True, nogil=True)
-def transfers_s(at: int, device: int, other: int, costs: Costs) -> float:
-    """Seconds of the transfers between a unit on `device` and its neighbour `at` on another one, one after the other."""
+@inlined
+def transfers_s(
+    at: int,
+    device: int,
+    other: int,
+    sent: FloatArray,
+    sent_bytes: FloatArray,
+    received: FloatArray,
+    received_bytes: FloatArray,
+    latency_s: FloatArray,
+    per_byte_s: FloatArray,
+) -> float:
+    """Seconds of the transfers between a unit on `device` and its neighbour `at` on another one, one after the other.
+
+    The arrays are those of `Costs`.
+    """
     seconds = 0.0
-    if costs.sent[at] > 0.0:
-        seconds += costs.sent[at] * costs.latency_s[device, other]
-        seconds += costs.sent_bytes[at] * costs.per_byte_s[device, other]
-    if costs.received[at] > 0.0:
-        seconds += costs.received[at] * costs.latency_s[other, device]
-        seconds += costs.received_bytes[at] * costs.per_byte_s[other, device]
-    return float(seconds)
+    if sent[at] > 0.0:
+        seconds += sent[at] * latency_s[device, other]
+        seconds += sent_bytes[at] * per_byte_s[device, other]
+    if received[at] > 0.0:
+        seconds += received[at] * latency_s[other, device]
+        seconds += received_bytes[at] * per_byte_s[other, device]
+    return seconds
 
 
 @njit(cache=True, nogil=True)
