@@ -1,6 +1,8 @@
 """Annealed cuts under limited memories: their loads by hand, what they find, and what they correct."""
 
+import signal
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +70,8 @@ def test_moves_change_loads_as_if_they_were_computed_anew(seed: int) -> None:
     for _ in range(40):
         unit, target = int(rng.integers(12)), int(rng.integers(3))
         if devices[unit] != target:
-            capacity_cuts._move(unit, target, devices, costs, found)
+            held = costs.unit_s, costs.unit_bytes, costs.transient_bytes
+            capacity_cuts._move(unit, target, devices, *held, *costs[Costs._fields.index("home") :], *found)
         for moved, anew in zip(found, loads(devices, costs), strict=True):
             assert moved == pytest.approx(anew)
 
@@ -180,6 +183,7 @@ def test_few_seconds_allow_fewer_steps(seconds: float, steps: list[int], monkeyp
 
     monkeypatch.setattr(capacity_cuts, "anneal", noted)
     monkeypatch.setattr(capacity_cuts, "_MOST_STEPS", 1)  # for one run
+    monkeypatch.setattr(capacity_cuts, "_STEP_S", 2.5e-6)
     cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
     list(cuts.estimated(1, np.random.default_rng(0), seconds))
     assert taken == [steps[0], steps[1], steps[1], steps[1]]
@@ -196,6 +200,29 @@ def test_few_seconds_allow_fewer_steps_of_a_correction(
         return devices
 
     monkeypatch.setattr(capacity_cuts, "anneal", noted)
+    monkeypatch.setattr(capacity_cuts, "_STEP_S", 2.5e-6)
     cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
     next(cuts.corrected(np.array([0, 0]), np.array([103, 0]), np.random.default_rng(0), seconds))
     assert taken == [steps]
+
+
+def test_an_interrupt_waits_until_a_cut_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete: list[bool] = []
+
+    def interrupted(*arguments: Any) -> IntArray:
+        signal.raise_signal(signal.SIGINT)
+        found: IntArray = anneal(*arguments)
+        complete.append(True)
+        return found
+
+    monkeypatch.setattr(capacity_cuts, "anneal", interrupted)
+    problem = chain_of([4, 4], [[1.0, 9.0]] * 2, [0], small=100)
+    cuts = CapacityCuts(problem, costs_of(problem, [True, False]))
+    for cut in (
+        lambda rng: list(cuts.estimated(1, rng)),
+        lambda rng: next(cuts.corrected(np.array([0, 0]), np.array([103, 0]), rng)),
+    ):
+        complete.clear()
+        with pytest.raises(KeyboardInterrupt):
+            cut(np.random.default_rng(0))
+        assert complete == [True]

@@ -1,12 +1,16 @@
 """Advantages of groups, and steps over lessons."""
 
+import signal
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from gnnplace.planners.gnn import teaching
 from gnnplace.planners.gnn.builds import PolicyBuilder
+from gnnplace.planners.gnn.deciding import decide
 from gnnplace.planners.gnn.teaching import TeachingConfig, lessons_of
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
 from gnnplace.training.lessons import DecisionLesson, contributions, group_advantages, lesson_update
@@ -89,3 +93,21 @@ def test_a_problem_without_a_choice_gives_no_lesson_and_no_lesson_changes_no_wei
     before = [parameter.clone() for parameter in network.parameters()]
     lesson_update(network, torch.optim.Adam(network.parameters()), [], 1.0)
     assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("imitates", [True, False])
+def test_an_interrupt_waits_until_a_lesson_is_complete(imitates: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[bool] = []
+
+    def decide_interrupted(*arguments: Any) -> Any:
+        if not decided:
+            signal.raise_signal(signal.SIGINT)
+        found = decide(*arguments)
+        decided.append(True)
+        return found
+
+    monkeypatch.setattr(teaching, "decide", decide_interrupted)
+    network, training = build_policy(0, TINY), on_first_device(random_layers(1))
+    with pytest.raises(KeyboardInterrupt):
+        lessons_of(network, policy_inputs(training.problem), training, np.random.default_rng(0), imitates)
+    assert len(decided) > 1

@@ -13,6 +13,7 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.compiled_code import inlined
 from gnnplace.evaluation import Problem
+from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.classical.estimates import Estimated, by_op
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule, on_all_cores
 from gnnplace.planners.classical.repair_moves import Costs, transfers_s
@@ -94,7 +95,8 @@ class CapacityCuts:
         steps = round(_share_within(seconds, all_steps) * all_steps)
         for exponent in rng.permutation(_EXPONENTS).tolist():
             annealed = Annealed(exponent, steps, _TEMPERATURES[1], _PRICES[1])
-            found = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
+            with deferred_interrupts():
+                found = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
             cut = by_op(self.problem, found[self.problem.unit_of_op])
             yield cut._replace(peak_bytes=cut.peak_bytes + missed_bytes)
 
@@ -113,7 +115,8 @@ class CapacityCuts:
             kind = min(number, 1)
             steps = round(steps_share * _STEPS_PER_UNIT[kind] * len(devices))
             annealed = Annealed(exponent, steps, _TEMPERATURES[kind], _PRICES[kind])
-            devices = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
+            with deferred_interrupts():
+                devices = anneal(devices, limit_bytes, annealed, self._finite_costs, rng)
             found.append(by_op(self.problem, devices[self.problem.unit_of_op]))
             limit_bytes = self._limit_bytes(devices, filled_bytes, found[-1].peak_bytes)
         return found

@@ -9,6 +9,7 @@ from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.graph.units import draw_region
+from gnnplace.interruption import deferred_interrupts
 from gnnplace.local_search import WalkRequest
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.builds import LEAST_SAMPLES, MOST_SAMPLES, sample_budget
@@ -68,7 +69,8 @@ def lessons_of(
 ) -> list[Lesson]:
     """Lessons from one problem: to imitate annealed placements and improving moves, or from the policy's own samples."""
     group = _Groups(network, inputs, training.problem, rng, config)
-    return group.imitation(training) if imitates else group.practice()
+    with deferred_interrupts():
+        return group.imitation(training) if imitates else group.practice()
 
 
 @dataclass(eq=False)
