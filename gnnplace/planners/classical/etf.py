@@ -1,30 +1,30 @@
 """m-ETF, memory-constrained earliest task first, and the compiled scheduler that it shares with m-SCT."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.event_heap import pop_event, push_event
+from gnnplace.planners.classical.etf_state import (
+    AVAILABLE,
+    PARKED,
+    URGENT,
+    WAITING,
+    Run,
+    bytes_to_copy,
+    dispatch_s,
+    earliest_start_s,
+    lacking_and_end,
+    lacking_bytes,
+    may_run,
+    place_unit,
+    pop,
+    push,
+    ready_s,
+)
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import ListSchedule, connected_schedule, rank_order
-from gnnplace.planners.classical.list_state import (
-    SENT,
-    TRIED,
-    Machine,
-    State,
-    Work,
-    copied_bytes,
-    empty_state,
-    hold_weights,
-    inputs_s,
-    is_in_memory,
-    list_machine,
-    list_work,
-    new_bytes,
-)
+from gnnplace.planners.classical.list_state import SENT, TRIED, empty_state, is_in_memory, list_machine, list_work
 from gnnplace.planners.search import Search, deadline
 from gnnplace.planners.solution import Budget, Solution
 
@@ -83,7 +83,7 @@ def earliest_task_schedule(
 
     def build(mask: BoolArray) -> ListSchedule:
         work = list_work(problem, mask)
-        run = _Run(
+        run = Run(
             work=work,
             machine=machine,
             state=empty_state(work, machine),
@@ -109,39 +109,8 @@ def earliest_task_schedule(
     return connected_schedule(problem, build)
 
 
-# Each device has four heaps of ops, ordered by key, then by place. An op is in at most one of the first three.
-_WAITING = 0  # its inputs arrive later than the device is free
-_AVAILABLE = 1  # its inputs are on the device
-_PARKED = 2  # the device lacks memory for now
-_URGENT = 3  # keys are the times at which the inputs could be on any device
-
-
-class _Run(NamedTuple):
-    """The state of one scheduling run."""
-
-    work: Work
-    machine: Machine
-    state: State
-    order: IntArray  # [N] ops from the highest upward rank to the lowest; heaps hold places in this order
-    place: IntArray  # [N] of each op in the order
-    favourite: IntArray  # [N] child, -1: none
-    stop: BoolArray  # [1] true once the schedule has to be finished in a hurry
-    reserves: bool  # some op has a favourite child
-    extra_s: FloatArray  # [N, D] time of the op beyond that on its fastest device
-    successor_offsets: IntArray
-    successors: IntArray
-    free_s: FloatArray  # [D]
-    last_op: IntArray  # [D] -1: none
-    live_bytes: FloatArray  # [D] activations and copies, of a pool at its first device
-    missing: IntArray  # [N] inputs that do not exist yet
-    readers: IntArray  # [T] ops that have not read the tensor yet
-    heap_key_s: FloatArray  # [4, D, N]
-    heap_place: IntArray  # [4, D, N]
-    heap_size: IntArray  # [4, D]
-
-
 @njit(cache=True, nogil=True)
-def _schedule(run: _Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
+def _schedule(run: Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
     """Devices, starts and ends of all ops `[N]`, and whether all inputs had a route."""
     work, machine, state, connected = run.work, run.machine, run.state, True
     num_ops, num_devices = work.op_time_s.shape
@@ -167,13 +136,13 @@ def _schedule(run: _Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
         elif best < 0:
             op, best = _least_lacking(run)
         if state.unit_device[work.unit_of_op[op]] < 0:
-            _place_unit(work.unit_of_op[op], best, run)
-        run.live_bytes[machine.memory_home[best]] += work.output_bytes[op] + _copied_bytes(op, best, run)
-        ready = _ready_s(op, best, SENT, run)
+            place_unit(work.unit_of_op[op], best, run)
+        run.live_bytes[machine.memory_home[best]] += work.output_bytes[op] + bytes_to_copy(op, best, run)
+        ready = ready_s(op, best, SENT, run)
         if ready == np.inf:
             connected, ready = False, 0.0
         start = max(ready, run.free_s[best])
-        end = start + _overhead_s(start, best, run) + work.op_time_s[op, best]
+        end = start + dispatch_s(start, best, run) + work.op_time_s[op, best]
         state.assignment[op], state.start_s[op], state.end_s[op] = best, start, end
         run.free_s[best], run.last_op[best] = end, op
         for device in range(num_devices):
@@ -184,75 +153,22 @@ def _schedule(run: _Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
 
 
 @njit(cache=True, nogil=True)
-def _push(run: _Run, heap: int, device: int, key_s: float, place: int) -> None:
-    push_event(run.heap_key_s[heap, device], run.heap_place[heap, device], run.heap_size[heap, device], key_s, place)
-    run.heap_size[heap, device] += 1
-
-
-@njit(cache=True, nogil=True)
-def _pop(run: _Run, heap: int, device: int) -> None:
-    run.heap_size[heap, device] -= 1
-    pop_event(run.heap_key_s[heap, device], run.heap_place[heap, device], run.heap_size[heap, device])
-
-
-@njit(cache=True, nogil=True)
-def _ready_s(op: int, device: int, row: int, run: _Run) -> float:
-    """Time at which all inputs of the op are on the device; see `inputs_s`."""
-    work, machine, state = run.work, run.machine, run.state
-    return inputs_s(
-        op, device, row, work.input_offsets, work.input_tensors, work.producer, work.num_bytes, state.assignment, state.end_s,
-        state.arrival_s, state.free_s, machine.channels, machine.route_offsets, machine.hop_latency_s, machine.hop_s_per_byte,
-        machine.hop_channel, machine.segment_s, machine.intake_s_per_byte,
-    )[0]  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _copied_bytes(op: int, device: int, run: _Run) -> float:
-    """Bytes of the op's inputs that the device's memory would have to receive."""
-    work, machine, state = run.work, run.machine, run.state
-    return copied_bytes(
-        op, device, work.input_offsets, work.input_tensors, work.producer, work.num_bytes, state.assignment, state.arrival_s,
-        machine.memory_home, machine.pooled,
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _new_bytes(unit: int, memory: int, run: _Run) -> float:
-    """Bytes of the unit's weights that the memory does not hold yet."""
-    work = run.work
-    return new_bytes(
-        unit, memory, work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes, run.state.held
-    )
-
-
-@njit(cache=True, nogil=True)
-def _place_unit(unit: int, device: int, run: _Run) -> None:
-    """Decides on the device of a unit and allocates its weights there."""
-    work, state = run.work, run.state
-    state.unit_device[unit] = device
-    hold_weights(
-        unit, run.machine.memory_home[device], work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes,
-        state.held, state.resident,
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _release(op: int, run: _Run) -> None:
+def _release(op: int, run: Run) -> None:
     """Adds an op whose inputs exist to the heaps of every device that it can reach."""
     place, everywhere_s = run.place[op], 0.0
     for device in range(run.work.op_time_s.shape[1]):
-        if _may_run(op, device, run):
-            ready = _ready_s(op, device, TRIED, run)
+        if may_run(op, device, run):
+            ready = ready_s(op, device, TRIED, run)
             if ready < np.inf:
                 everywhere_s = max(everywhere_s, ready)
-                _push(run, _WAITING, device, ready + run.extra_s[op, device], place)
+                push(run, WAITING, device, ready + run.extra_s[op, device], place)
     for device in range(run.work.op_time_s.shape[1]):
-        if run.reserves and _may_run(op, device, run):
-            _push(run, _URGENT, device, everywhere_s + run.extra_s[op, device], place)
+        if run.reserves and may_run(op, device, run):
+            push(run, URGENT, device, everywhere_s + run.extra_s[op, device], place)
 
 
 @njit(cache=True, nogil=True)
-def _finish(op: int, run: _Run) -> None:
+def _finish(op: int, run: Run) -> None:
     """Frees the tensors that the op was the last to read, and releases the ops that waited for it alone."""
     state, work = run.state, run.work
     for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
@@ -263,9 +179,9 @@ def _finish(op: int, run: _Run) -> None:
             if is_in_memory(tensor, device, source, machine.memory_home, machine.pooled, state.arrival_s):
                 if run.machine.memory_home[device] == device:
                     run.live_bytes[device] -= work.num_bytes[tensor]
-                while run.heap_size[_PARKED, device] > 0:
-                    _push(run, _WAITING, device, 0.0, run.heap_place[_PARKED, device, 0])
-                    _pop(run, _PARKED, device)
+                while run.heap_size[PARKED, device] > 0:
+                    push(run, WAITING, device, 0.0, run.heap_place[PARKED, device, 0])
+                    pop(run, PARKED, device)
     for at in range(run.successor_offsets[op], run.successor_offsets[op + 1]):
         child = run.successors[at]
         run.missing[child] -= 1
@@ -274,7 +190,7 @@ def _finish(op: int, run: _Run) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _offer(device: int, run: _Run) -> tuple[float, int, bool]:
+def _offer(device: int, run: Run) -> tuple[float, int, bool]:
     """Earliest start of an op on the device, the op's place, and whether it runs before a favourite child.
 
     A device waits for the favourite child of its last op where the child could start nowhere earlier.
@@ -287,25 +203,25 @@ def _offer(device: int, run: _Run) -> tuple[float, int, bool]:
     inputs_s = 0.0
     for at in range(run.work.input_offsets[child], run.work.input_offsets[child + 1]):
         inputs_s = max(inputs_s, run.state.end_s[run.work.producer[run.work.input_tensors[at]]])
-    child_s = _start_s(child, device, run)
+    child_s = earliest_start_s(child, device, run)
     if child_s == np.inf or value_s < inputs_s:
         return value_s, place, False
     for other in range(run.work.op_time_s.shape[1]):
-        if _start_s(child, other, run) < child_s:
+        if earliest_start_s(child, other, run) < child_s:
             return value_s, place, False
-    while run.heap_size[_URGENT, device] > 0:
-        op = run.order[run.heap_place[_URGENT, device, 0]]
-        if _may_run(op, device, run):
-            urgent_s = max(run.heap_key_s[_URGENT, device, 0], _start_s(op, device, run))
+    while run.heap_size[URGENT, device] > 0:
+        op = run.order[run.heap_place[URGENT, device, 0]]
+        if may_run(op, device, run):
+            urgent_s = max(run.heap_key_s[URGENT, device, 0], earliest_start_s(op, device, run))
             if urgent_s <= child_s:
                 return urgent_s, run.place[op], op != child
             break
-        _pop(run, _URGENT, device)
+        pop(run, URGENT, device)
     return child_s, run.place[child], False
 
 
 @njit(cache=True, nogil=True)
-def _earliest(device: int, run: _Run) -> tuple[float, int]:
+def _earliest(device: int, run: Run) -> tuple[float, int]:
     """The earliest start of any op on the device, and the op's place; infinite where there is no such op.
 
     A key is the start of an op when it was last at the top of its heap. Starts only become later as channels fill up,
@@ -315,105 +231,59 @@ def _earliest(device: int, run: _Run) -> tuple[float, int]:
     free = run.free_s[device]
     while True:
         best, best_s, best_place, is_stale = -1, np.inf, len(run.order), False
-        for heap in (_WAITING, _AVAILABLE):
+        for heap in (WAITING, AVAILABLE):
             if is_stale or run.heap_size[heap, device] == 0:
                 continue
             key, place = run.heap_key_s[heap, device, 0], run.heap_place[heap, device, 0]
             op = run.order[place]
-            ready = _ready_s(op, device, TRIED, run)
-            arrived, may_run = ready <= free, _may_run(op, device, run)
+            ready = ready_s(op, device, TRIED, run)
+            arrived, is_allowed = ready <= free, may_run(op, device, run)
             value = run.extra_s[op, device] if arrived else ready + run.extra_s[op, device]
-            if arrived != (heap == _AVAILABLE) or value > key or not may_run:
+            if arrived != (heap == AVAILABLE) or value > key or not is_allowed:
                 is_stale = True
-                _pop(run, heap, device)
-                if may_run:
-                    _push(run, _AVAILABLE if arrived else _WAITING, device, value, place)
+                pop(run, heap, device)
+                if is_allowed:
+                    push(run, AVAILABLE if arrived else WAITING, device, value, place)
                 continue
-            start_s = value + (free + _overhead_s(free, device, run) if arrived else run.machine.overhead_s[device])
+            start_s = value + (free + dispatch_s(free, device, run) if arrived else run.machine.overhead_s[device])
             if start_s < best_s or (start_s == best_s and place < best_place):
                 best, best_s, best_place = heap, start_s, place
         if is_stale:
             continue
         if best < 0:
             return best_s, best_place
-        weights, everything = _lacking_bytes(run.order[best_place], device, run)
+        weights, everything = lacking_bytes(run.order[best_place], device, run)
         if everything <= 0:
             return best_s, best_place
-        _pop(run, best, device)
+        pop(run, best, device)
         # Activations are freed later; weights never are, so an op whose weights do not fit is dropped.
         if weights <= 0:
-            _push(run, _PARKED, device, 0.0, best_place)
+            push(run, PARKED, device, 0.0, best_place)
 
 
 @njit(cache=True, nogil=True)
-def _start_s(op: int, device: int, run: _Run) -> float:
-    """Start of an op on the device, later by its extra time there; infinite where it may not run or does not fit."""
-    if not _may_run(op, device, run) or _lacking_bytes(op, device, run)[1] > 0:
-        return np.inf
-    ready, free = _ready_s(op, device, TRIED, run), run.free_s[device]
-    start = max(ready, free)
-    return float(start + run.extra_s[op, device] + _overhead_s(start, device, run))
-
-
-@njit(cache=True, nogil=True)
-def _overhead_s(start: float, device: int, run: _Run) -> float:
-    """The device's dispatch overhead, unless the op follows on the device's last one."""
-    last = run.last_op[device]
-    ended = run.state.end_s[last] if last >= 0 else 0.0
-    return float(run.machine.overhead_s[device] if start > ended else 0.0)
-
-
-@njit(cache=True, nogil=True)
-def _may_run(op: int, device: int, run: _Run) -> bool:
-    """True where the op is not placed yet, and its times and its unit allow the device."""
-    decided = run.state.unit_device[run.work.unit_of_op[op]]
-    allowed = run.work.op_time_s[op, device] < np.inf and (decided < 0 or decided == device)
-    return bool(run.state.assignment[op] < 0 and allowed)
-
-
-@njit(cache=True, nogil=True)
-def _lacking_bytes(op: int, device: int, run: _Run) -> tuple[float, float]:
-    """Bytes that the device lacks for the op's weights, and for everything; 0 or less where it fits."""
-    unit = run.work.unit_of_op[op]
-    memory = run.machine.memory_home[device]
-    weights = run.state.resident[memory] - run.machine.limit_bytes[device]
-    if run.state.unit_device[unit] < 0:
-        weights += _new_bytes(unit, memory, run)
-    activations = run.live_bytes[memory] + run.work.output_bytes[op] + run.work.workspace_bytes[op]
-    return weights, weights + activations + _copied_bytes(op, device, run)
-
-
-@njit(cache=True, nogil=True)
-def _earliest_end(op: int, run: _Run) -> int:
+def _earliest_end(op: int, run: Run) -> int:
     """The device where the op ends first; a device that lacks no memory comes before one that does."""
     best, best_lacking, best_end = -1, np.inf, np.inf
     for device in range(run.work.op_time_s.shape[1]):
-        if _may_run(op, device, run):
-            lacking, end = _lacking_and_end(op, device, run)
+        if may_run(op, device, run):
+            lacking, end = lacking_and_end(op, device, run)
             if best < 0 or lacking < best_lacking or (lacking == best_lacking and end < best_end):
                 best, best_lacking, best_end = device, lacking, end
     return best
 
 
 @njit(cache=True, nogil=True)
-def _lacking_and_end(op: int, device: int, run: _Run) -> tuple[float, float]:
-    """Bytes that the device lacks for the op, and the end of the op there; a missing route is worse than missing memory."""
-    ready = _ready_s(op, device, TRIED, run)
-    lacking = max(0.0, _lacking_bytes(op, device, run)[1]) if ready < np.inf else 2.0**62
-    return lacking, max(ready, run.free_s[device]) + run.work.op_time_s[op, device]
-
-
-@njit(cache=True, nogil=True)
-def _least_lacking(run: _Run) -> tuple[int, int]:
+def _least_lacking(run: Run) -> tuple[int, int]:
     """The op and device that lack the least memory; of equal ones the highest rank, then the earliest end."""
     best_op, best, least, earliest = -1, -1, np.inf, np.inf
     for op in run.order:
         if run.missing[op] > 0 or run.state.assignment[op] >= 0:
             continue
         for device in range(run.work.op_time_s.shape[1]):
-            if not _may_run(op, device, run):
+            if not may_run(op, device, run):
                 continue
-            lacking, end = _lacking_and_end(op, device, run)
+            lacking, end = lacking_and_end(op, device, run)
             sooner = op == best_op and end < earliest
             if best_op < 0 or lacking < least or (lacking == least and sooner):
                 best_op, best, least, earliest = op, device, lacking, end

@@ -197,17 +197,8 @@ def schedule_ops(
                 memory, used_bytes = home[device], 0.0
                 if machine.live:
                     copied = copied_bytes(
-                        op,
-                        device,
-                        input_offsets,
-                        input_tensors,
-                        producer,
-                        num_bytes,
-                        assignment,
-                        arrival_s,
-                        home,
-                        pooled,
-                    )
+                        op, device, input_offsets, input_tensors, producer, num_bytes, assignment, arrival_s, home, pooled,
+                    )  # fmt: skip
                     used_bytes = live_bytes[memory] + work.output_bytes[op] + work.workspace_bytes[op]
                     used_bytes = max(peak_bytes[memory], used_bytes + copied)
                 added = new_bytes(unit, memory, unit_bytes, weight_offsets, unit_weights, weight_bytes, held)

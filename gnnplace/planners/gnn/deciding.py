@@ -143,17 +143,8 @@ def decide(
                 memory, used_bytes = home[device], 0.0
                 if machine.live:
                     copied = copied_bytes(
-                        op,
-                        device,
-                        input_offsets,
-                        input_tensors,
-                        producer,
-                        num_bytes,
-                        assignment,
-                        arrival_s,
-                        home,
-                        pooled,
-                    )
+                        op, device, input_offsets, input_tensors, producer, num_bytes, assignment, arrival_s, home, pooled,
+                    )  # fmt: skip
                     used_bytes = live_bytes[memory] + work.output_bytes[op] + work.workspace_bytes[op]
                     used_bytes = max(peak_bytes[memory], used_bytes + copied)
                 added = new_bytes(unit, memory, unit_bytes, weight_offsets, unit_weights, weight_bytes, held)
@@ -167,7 +158,7 @@ def decide(
             least_bytes = min(least_bytes, over)
         best = kept
         if options == 0:
-            # The op goes to a device that none of its inputs reaches, after all that runs there.
+            # No device can receive all inputs: the op runs after all others of its device.
             connected = False
             for device in range(num_devices):
                 if best < 0 and op_time_s[op, device] < np.inf:
