@@ -22,7 +22,7 @@ Revise = Callable[[IntArray], Iterable[IntArray]]
 
 _SECONDS_SHARE = 0.05  # of the budget's seconds, for building placements of one kind
 _ROUNDS, _REVISED = 8, 4  # of revisions, and placements that are revised in each
-_OPS_ESTIMATED = 300_000  # ops of all placements that are estimated together; one takes a quarter to half a microsecond
+_OPS_ESTIMATED = 1_200_000  # ops of all placements that are estimated together; one takes a quarter to half a microsecond
 
 
 class Estimated(NamedTuple):

@@ -31,7 +31,7 @@ from gnnplace.random_numbers import log_uniform
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 12
 """Samples of which the best counts, at least and at most, when the policy is trained."""
-_MOST_PAIRS = 2_000_000  # units times devices of all schedules together; a pair takes about half a microsecond
+_MOST_PAIRS = 8_000_000  # units times devices of all schedules together; a pair takes about half a microsecond
 _TEMPERATURES = (1.0, 2.0)  # of the scores when a placement is decided again
 _LEAST_STRETCH = 2
 _CRITICAL_SLACK = 0.01  # of the makespan
