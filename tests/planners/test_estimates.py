@@ -12,12 +12,21 @@ from gnnplace.devices.topology import Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import estimates
 from gnnplace.planners.classical.constructions import evaluate_starts
-from gnnplace.planners.classical.estimates import best_estimated, by_op, estimated_by_op, within_seconds
+from gnnplace.planners.classical.estimates import (
+    best_estimated,
+    by_op,
+    estimated_by_op,
+    estimated_s,
+    scheduled,
+    within_seconds,
+)
 from gnnplace.planners.classical.etf import earliest_task_schedule
+from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
 from gnnplace.planners.classical.peft import peft_schedule
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from tests.problems import devices_of, problem_of, random_layers
+from tests.random_problems import random_graph, random_times, random_topology
 
 
 def test_estimates_of_groups_are_those_of_their_single_ops() -> None:
@@ -43,6 +52,34 @@ def test_an_estimate_lies_between_the_schedules_with_and_without_waiting_transfe
     waiting_s, free_s = 0.25 + 3 * 1.0 + 0.25, 3 * 0.25 + 1.0 + 0.25
     assert found.seconds == pytest.approx(math.sqrt(waiting_s * free_s))
     assert found.schedule.end_s.max() == pytest.approx(waiting_s)
+
+
+def test_the_schedule_of_a_placement_is_the_list_schedule_that_has_no_choice() -> None:
+    connected = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        topology = random_topology(rng, shared=seed % 2 == 0)
+        graph = random_graph(rng, groups=3, pinned=True)
+        problem = problem_of(graph, topology, random_times(rng, graph, topology))
+        for devices in rng.integers(0, topology.num_devices, (3, problem.num_units)):  # some where units may not run
+            only = np.zeros(problem.action_mask.shape, dtype=np.bool_)
+            only[np.arange(problem.num_units), devices] = True
+            for channels in (True, False):
+                found = scheduled(problem, devices, channels)
+                options = ScheduleOptions(channels=channels, memory_share=None, mask=only)
+                expected = list_schedule(problem, options)
+                for name in ("assignment", "start_s", "end_s", "connected"):
+                    assert np.array_equal(getattr(found, name), getattr(expected, name))
+                connected += found.connected
+    assert 300 < connected < 900
+
+
+def test_the_estimated_seconds_alone_are_those_of_the_estimate() -> None:
+    problem = set_up("zoo:inception_v3", "k40x4", max_groups=40).problem()
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        assignment = rng.integers(0, 5, problem.num_units)[problem.unit_of_op]
+        assert estimated_s(problem, assignment) == by_op(problem, assignment).seconds
 
 
 def test_a_problem_without_groups_is_its_own_problem_of_single_ops() -> None:

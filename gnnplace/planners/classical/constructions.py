@@ -28,7 +28,7 @@ from gnnplace.planners.solution import Budget
 
 _FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
 _LEAST_BUILDS = 16  # list schedules of each kind
-_PAIRS_BUILT = 2_000_000  # single ops times devices of the list schedules of one kind; a pair takes 20 to 50 nanoseconds
+_PAIRS_BUILT = 2_000_000  # single ops times devices of list schedules of one kind; a pair takes 20 to 50 nanoseconds
 _SLOW_PAIRS = 50_000  # most ops times devices of a graph that PEFT and m-ETF schedule
 _SLOW_PAIR_S = 7e-6  # what they take for a pair
 _SURE_SHARE = 0.25  # of the starts, for HEFT and single devices

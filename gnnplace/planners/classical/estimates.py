@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -12,7 +12,16 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
-from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, on_all_cores
+from gnnplace.planners.classical.list_schedule import (
+    ListSchedule,
+    ScheduleOptions,
+    Tensors,
+    list_schedule,
+    on_all_cores,
+    rank_order,
+    schedule_placed,
+)
+from gnnplace.planners.classical.list_state import list_machine
 from gnnplace.planners.search import Search, Seen
 
 BuiltT = TypeVar("BuiltT")
@@ -22,7 +31,7 @@ Revise = Callable[[IntArray], Iterable[IntArray]]
 
 _SECONDS_SHARE = 0.05  # of the budget's seconds, for building placements of one kind
 _ROUNDS, _REVISED = 8, 4  # of revisions, and placements that are revised in each
-_OPS_ESTIMATED = 1_200_000  # ops of all placements that are estimated together; one takes a quarter to half a microsecond
+_OPS_ESTIMATED = 1_200_000  # ops of all placements that are estimated together; one takes 0.1 to 1 microsecond
 
 
 class Estimated(NamedTuple):
@@ -75,11 +84,26 @@ def by_op(problem: Problem, assignment: IntArray) -> Estimated:
     with the slow schedule alone 2.1 and 0.7 %, with the fast one alone 6.6 and 2.7 %. The fast one knows peaks of memory better:
     on five cases with limited memory, they were within 3 % for nine tenths of the devices, with the slow one within 27 %.
     """
+    single = problem.over_ops.problem
+    waiting, free = _two_schedules(problem, assignment)
+    seconds = _between(single, waiting, free)
+    return Estimated(assignment, waiting, seconds, estimated_peak_bytes(single, free))
+
+
+def estimated_s(problem: Problem, assignment: IntArray) -> float:
+    """The seconds of the estimate `by_op` of an assignment `[N]`."""
+    return _between(problem.over_ops.problem, *_two_schedules(problem, assignment))
+
+
+def _two_schedules(problem: Problem, assignment: IntArray) -> tuple[ListSchedule, ListSchedule]:
+    """List schedules of the single ops of an assignment `[N]`, in which transfers wait for each other, and in which they do not."""
     single, group_of_op = problem.over_ops
     devices = single.unit_devices(assignment[group_of_op])
-    waiting, free = scheduled(single, devices), scheduled(single, devices, channels=False)
-    seconds = math.sqrt(_estimated_s(single, waiting) * _estimated_s(single, free))
-    return Estimated(assignment, waiting, seconds, estimated_peak_bytes(single, free))
+    return scheduled(single, devices), scheduled(single, devices, channels=False)
+
+
+def _between(problem: Problem, slow: ListSchedule, fast: ListSchedule) -> float:
+    return math.sqrt(_estimated_s(problem, slow) * _estimated_s(problem, fast))
 
 
 def add_revisions(search: Search, found: list[Estimated], revisers: Sequence[Revise], seen: Seen) -> None:
@@ -150,10 +174,26 @@ def missing_bytes(problem: Problem, schedule: ListSchedule) -> int:
 
 
 def scheduled(problem: Problem, devices: IntArray, channels: bool = True) -> ListSchedule:
-    """The list schedule of a placement `[U]`, in which transfers wait for each other on their `channels`, or do not."""
+    """The list schedule of a placement `[U]`, in which transfers wait for each other on their `channels`, or do not.
+
+    It is that of `list_schedule` with a mask of these devices alone, in less time.
+    """
+    assignment = devices[problem.unit_of_op]
+    op_s = problem.op_time_s[np.arange(len(assignment)), assignment]
+    if problem.action_mask[np.arange(problem.num_units), devices].all() and np.isfinite(op_s).all():
+        graph, machine = problem.graph, list_machine(problem.topology, 1.0, None, channels)
+        tensors = Tensors(graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes)
+        start_s, end_s, connected = schedule_placed(_plain_order(problem), assignment, op_s, tensors, machine)
+        if connected:
+            return ListSchedule(assignment, start_s, end_s, connected)
     only = np.zeros(problem.action_mask.shape, dtype=np.bool_)
     only[np.arange(problem.num_units), devices] = True
     return list_schedule(problem, ScheduleOptions(channels=channels, memory_share=None, mask=only))
+
+
+@lru_cache(maxsize=4)  # searches schedule hundreds of placements of one problem
+def _plain_order(problem: Problem) -> IntArray:
+    return rank_order(problem)
 
 
 def estimated_peak_bytes(problem: Problem, schedule: ListSchedule) -> IntArray:

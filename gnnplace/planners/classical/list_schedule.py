@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -55,6 +55,15 @@ class ScheduleOptions:
     """`[U, D]` devices that units are kept to, besides those that they may run on; None: all."""
     live: bool = False
     """Whether live activations and received copies count against the memory, from their producer to their last reader in `order`."""
+
+
+class Tensors(NamedTuple):
+    """The tensors that ops read."""
+
+    input_offsets: IntArray  # [N + 1]
+    input_tensors: IntArray
+    producer: IntArray  # [T]
+    num_bytes: IntArray  # [T]
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,3 +247,41 @@ def schedule_ops(
                 op, input_offsets, input_tensors, producer, num_bytes, assignment, arrival_s, home, pooled, live_bytes, readers
             )  # fmt: skip
     return assignment, state.start_s, op_end_s, connected
+
+
+@njit(cache=True, nogil=True)
+def schedule_placed(
+    order: IntArray, devices: IntArray, op_s: FloatArray, tensors: Tensors, machine: Machine
+) -> tuple[FloatArray, FloatArray, bool]:
+    """Starts and ends `[N]` of ops on `devices` `[N]`, as `schedule_ops` gives them without a choice, and whether all inputs had a route.
+
+    `op_s` `[N]` are the seconds of the ops there. Memory is ignored.
+    """
+    input_offsets, input_tensors, producer, num_bytes = tensors
+    excludes, channels, route_offsets = machine.excludes, machine.channels, machine.route_offsets
+    hop_latency_s, hop_s_per_byte, hop_channel = machine.hop_latency_s, machine.hop_s_per_byte, machine.hop_channel
+    segment_s, intake_s_per_byte, overhead_s = machine.segment_s, machine.intake_s_per_byte, machine.overhead_s
+    num_ops, num_devices = len(devices), len(overhead_s)
+    start_s, end_s = np.zeros(num_ops), np.zeros(num_ops)
+    arrival_s = np.full((len(num_bytes), num_devices), np.inf)
+    free_s = np.zeros((2, machine.num_channels))
+    busy = no_intervals(num_devices, num_ops)
+    busy_start_s, busy_end_s, is_own, size = busy.start_s, busy.end_s, busy.is_own, busy.size
+    shares = excludes.any()
+    for op in order:
+        device = devices[op]
+        ready, intake_s = inputs_s(
+            op, device, SENT, input_offsets, input_tensors, producer, num_bytes, devices, end_s, arrival_s, free_s,
+            channels, route_offsets, hop_latency_s, hop_s_per_byte, hop_channel, segment_s, intake_s_per_byte,
+        )  # fmt: skip
+        seconds = op_s[op] + intake_s
+        start, end, place = slot(ready, seconds, overhead_s[device], device, busy_start_s, busy_end_s, is_own, size)
+        if end == np.inf:
+            return start_s, end_s, False
+        insert(device, place, (start, end, True), busy_start_s, busy_end_s, is_own, size)
+        if shares:
+            for other in range(num_devices):
+                if excludes[device, other]:
+                    block(other, start, end, busy)
+        start_s[op], end_s[op] = start, end
+    return start_s, end_s, True

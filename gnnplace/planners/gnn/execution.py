@@ -251,7 +251,7 @@ class _Execution:
         candidates = [self.candidate(row) for row in drawn.devices[:, self._search.problem.unit_of_op]]
         new = filter(lambda index: self.is_new(candidates[index]), range(len(candidates)))
         best = min(new, key=lambda index: self._correction.promise_s(candidates[index]), default=None)
-        return None if best is None else Proposal(candidates[best], "policy", drawn.only(best))
+        return None if best is None else Proposal(candidates[best], "policy", drawn.rows(np.array([best])))
 
     def _most_promising(self, candidates: list[Candidate]) -> Candidate | None:
         """The new candidate with the best estimate; None if all were executed."""

@@ -72,10 +72,9 @@ class Candidates:
     """`[U]` a known placement that is better than the current one, when the search returns from a detour."""
     better_s: float
 
-    def only(self, index: int) -> Candidates:
-        """One candidate alone."""
-        one = slice(index, index + 1)
-        return Candidates(self.devices[one], self.kinds[one], self.hashes[one], self.log_probs[one], None, np.inf)
+    def rows(self, rows: IntArray) -> Candidates:
+        """The candidates in these rows."""
+        return Candidates(self.devices[rows], self.kinds[rows], self.hashes[rows], self.log_probs[rows], None, np.inf)
 
 
 class Moves:

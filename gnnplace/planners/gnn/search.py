@@ -5,6 +5,7 @@ import statistics
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,8 +13,11 @@ import torch
 from gnnplace.arrays import IntArray
 from gnnplace.env.process import PlacementProcess
 from gnnplace.env.timing import empty_timing, refresh
+from gnnplace.evaluation import Problem
 from gnnplace.local_search import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
+from gnnplace.planners.classical.estimates import estimated_s
+from gnnplace.planners.classical.list_schedule import on_all_cores
 from gnnplace.planners.gnn.compiled_revisit import Stage, revisit_compiled
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
@@ -30,6 +34,8 @@ from gnnplace.training.search_ppo import (
     search_ppo_update,
 )
 from gnnplace.training.search_trace import SearchTrace
+
+_OPS_SCREENED = 4_000_000  # single ops in all placements that one search estimates; one takes 0.1 to 1 microsecond
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,9 @@ class RevisitConfig:
     """Candidates evaluated, and counted, before the search accepts or rejects the best of them. Nine generated problems, four seeds,
     1,000 evaluations: 8.5 % above the best known with 1, 8.4 % with 2, 9.1 % with 4, 7.9 % with 6, which seeds explain. With 4 a
     search takes five eighths of the time (held-out graphs): batches are cheaper, and the policy scores fewer placements."""
+    screened: int = 0
+    """Candidates that are drawn in place of each `lookahead`, which is how many of them are evaluated: those with the best estimates by list
+    schedules (`estimates.estimated_s`), which are not counted. Fewer where ops or evaluations are many; 0: none are screened."""
     remembered_rises: int = 64
     """Number of worsening moves in that median."""
 
@@ -95,7 +104,8 @@ def revisit(
     search, rng, problem = policy_search.search, policy_search.rng, policy_search.search.problem
     clock = SearchClock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
-    simulator = problem.compiled_simulator() if policy_search.trace is None else None
+    screened = _screened(policy_search, clock, config)
+    simulator = problem.compiled_simulator() if policy_search.trace is None and not screened else None
     if simulator is not None:
         revisit_compiled(policy_search, simulator, start, Stage(clock, end_share, warmth), config)
         return
@@ -107,13 +117,16 @@ def revisit(
     )
     begin = np.tile(problem.unit_devices(start[0]), (config.lookahead, 1))
     process.reset(begin, np.full(config.lookahead, start[1]))
-    moves = Moves(policy_search, config.moves, config.lookahead, warmth)
+    moves = Moves(policy_search, config.moves, max(config.lookahead, screened), warmth)
     moves.move_odds.update(process.devices[0], process.schedules(0), clock.known_evaluations_left)
     moves.note(process.devices[0], start[1])
     rises: deque[float] = deque(maxlen=config.remembered_rises)
     while (done := clock.share_done) < 1.0:
         before, before_s, best_s = process.devices[0], float(process.seconds[0]), min(start[1], search.best_s)
-        drawn = moves.draw(min(config.lookahead, clock.evaluations_left), before_s)
+        count = min(config.lookahead, clock.evaluations_left)
+        drawn = moves.draw(max(count, screened), before_s)
+        if len(drawn.devices) > count:
+            drawn = drawn.rows(_best_estimated(problem, drawn.devices, count))
         if len(drawn.devices):
             process.step(drawn.devices)
             seconds = process.seconds[: len(drawn.devices)]
@@ -135,6 +148,23 @@ def revisit(
             moves.move_odds.update(process.devices[0], process.schedules(0), clock.known_evaluations_left)
         else:
             process.take_back()
+
+
+def _screened(policy_search: PolicySearch, clock: SearchClock, config: RevisitConfig) -> int:
+    """Candidates to estimate for each `lookahead` of them; 0 where none are screened."""
+    if not config.screened or clock.max_evaluations is None or policy_search.trace is not None:
+        return 0
+    batches = max(1, math.ceil(clock.max_evaluations / config.lookahead))
+    affordable = _OPS_SCREENED // (batches * max(1, policy_search.search.problem.over_ops.problem.graph.num_ops))
+    screened = min(config.screened, affordable)
+    return screened if screened > config.lookahead else 0
+
+
+def _best_estimated(problem: Problem, devices: IntArray, count: int) -> IntArray:
+    """The rows of `devices` `[C, U]` with the best estimates, in their order."""
+    assignments = devices[:, problem.unit_of_op]
+    seconds = list(on_all_cores(problem.over_ops.problem, partial(estimated_s, problem), assignments))
+    return np.sort(np.argsort(seconds, kind="stable")[:count])
 
 
 def _step(search: Search, before: IntArray, drawn: Candidates, chosen: int, seconds: tuple[float, float]) -> Step:
