@@ -1,7 +1,6 @@
 """Lessons from one problem: schedules that the policy builds and revises, and what to imitate before it can do either."""
 
 from dataclasses import dataclass, field
-from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -13,15 +12,7 @@ from gnnplace.graph.units import draw_region
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.local_search import WalkRequest
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_costs, noisy_options, plain_options
-from gnnplace.planners.classical.list_schedule import list_schedule, rank_order
-from gnnplace.planners.gnn.builds import (
-    LEAST_SAMPLES,
-    MOST_SAMPLES,
-    critical_stretch,
-    decision_positions,
-    sample_budget,
-)
+from gnnplace.planners.gnn.builds import LEAST_SAMPLES, MOST_SAMPLES, sample_budget
 from gnnplace.planners.gnn.deciding import NO_TEACHER, Choice, DecisionTrace, decide, empty_trace
 from gnnplace.planners.gnn.decision_tables import (
     MEMORY_SHARES,
@@ -59,12 +50,6 @@ class TeachingConfig:
     """Equally likely temperatures at which a group is drawn. Where all samples are alike at 1, none of them teaches anything."""
     walked: tuple[int, int] = (20, 600)
     """Fewest and most evaluations of annealing before a placement is revised; uniform in the logarithm."""
-    stretched: int = 0
-    """Groups in which a stretch around the critical path of a good placement is decided anew, in orders with noise, as in a search."""
-    denoised: int = 0
-    """Good placements of which the fewest changes are imitated that keep what an annealing search gains."""
-    denoising: tuple[int, float, float] = (3000, 2e-3, 3.0)
-    """Evaluations of that search, its least gain in the logarithm of seconds, and the weight of such a lesson."""
     ent_coef: float = 0.012
     imitated_evaluations: int = 1500
     """Evaluations of annealing that lead to a placement to imitate."""
@@ -85,7 +70,7 @@ def lessons_of(
     """Lessons from one problem: to imitate annealed placements and improving moves, or from the policy's own samples."""
     group = _Groups(network, inputs, training.problem, rng, config)
     with deferred_interrupts():
-        return group.imitation(training) if imitates else group.practice(training)
+        return group.imitation(training) if imitates else group.practice()
 
 
 @dataclass(eq=False)
@@ -108,7 +93,7 @@ class _Groups:
         self._timing = empty_timing(self.problem, 1)
         self._units = np.arange(self.problem.num_units)
 
-    def practice(self, training: TrainingProblem) -> list[Lesson]:
+    def practice(self) -> list[Lesson]:
         """Builds a group from nothing and revises some placements; where nothing differs there is no lesson."""
         rng, config = self.rng, self.config
         built, gains = self._group(
@@ -120,69 +105,7 @@ class _Groups:
         self._revised_whole(*best)
         for turn in range(config.revised_in_part):
             self._revise_in_part(*self._annealed(*(best if turn % 2 else self._any_of(built, gains))))
-        good = self._constructed(training) if config.stretched + config.denoised else best
-        for turn in range(config.stretched):
-            self._stretch(*(self._annealed(*good) if turn % 2 else good))
-        for turn in range(config.denoised):
-            self._denoise(*(self._annealed(*good) if turn % 2 else good))
         return self._lesson()
-
-    def _constructed(self, training: TrainingProblem) -> tuple[IntArray, float]:
-        """The best of list schedules and the start, by simulation, and its gain."""
-        problem, shares = self.problem, held_shares(self.problem)
-        options = chain(islice(plain_options(shares[::2]), 8), noisy_options(problem, self.rng, shares))
-        rows = np.array([training.start, *(list_schedule(problem, each).assignment for each in islice(options, 20))])
-        seconds = problem.penalised_batch_s(problem.evaluator.evaluate_batch(rows))
-        best = int(seconds.argmin())
-        return problem.unit_devices(rows[best]), -float(np.log(np.clip(seconds[best], 1e-12, 1e12)))
-
-    def _stretch(self, devices: IntArray, gain: float) -> None:
-        """A group in which a stretch around the critical path is decided anew, or all units, each sample in an order of its own."""
-        if self._fits(gain):
-            reference, encoded = self._referenced(devices)
-            position = decision_positions(self.problem.unit_of_op, self._tables.order)
-            if self.rng.random() < 0.75:
-                reference.free[:] = critical_stretch(position, reference.slack, self.rng)
-            best_of = int(self.rng.choice(self.config.best_of[:2]))
-            self._group(
-                reference, encoded, self.config.revision_samples, best_of, improves=float(np.exp(-gain)), noisy=True
-            )
-
-    def _denoise(self, devices: IntArray, gain: float) -> None:
-        """Imitates the fewest changes of a placement `[U]` that keep what an annealing search gains from it."""
-        evaluations, least, weight = self.config.denoising
-        if not self._fits(gain):
-            return
-        found, found_s = self._walked(devices, float(np.exp(-gain)), (evaluations, evaluations))
-        if -float(np.log(found_s)) - gain < least:
-            return
-        target = self._fewest_changes(devices, found, found_s)
-        reference, encoded = self._referenced(devices)
-        trace = empty_trace(self.problem.num_units, self.problem.topology.num_devices)
-        order = rank_order(self.problem, *noisy_costs(self.problem, self.rng))
-        choice = Choice(1.0, float(self.rng.random()), target)
-        decide(self._tables._replace(order=order), reference, encoded, choice, trace, self.rng)
-        count = int(trace.used[0])
-        if count:
-            self._traces.append((trace, len(self._nodes) - 1))
-            self._weights.append(np.full(count, weight / count))
-            self._temperatures.append(1.0)
-
-    def _fewest_changes(self, devices: IntArray, found: IntArray, found_s: float) -> IntArray:
-        """`found` `[U]` with as many units as possible on their devices in `devices` `[U]`, at most 0.1 % longer."""
-        current, current_s, problem = found.copy(), found_s, self.problem
-        for size in (8, 4, 2, 1, 1):
-            changed = self.rng.permutation(np.flatnonzero(current != devices))
-            for begin in range(0, len(changed), size):
-                block = changed[begin : begin + size]
-                tried = current.copy()
-                tried[block] = devices[block]
-                seconds = float(
-                    problem.penalised_batch_s(problem.evaluator.evaluate_batch(tried[None, problem.unit_of_op]))[0]
-                )
-                if seconds <= max(current_s * 1.0001, found_s * 1.001):
-                    current, current_s = tried, seconds
-        return current
 
     def _any_of(self, built: IntArray, gains: FloatArray) -> tuple[IntArray, float]:
         chosen = int(self.rng.integers(len(built)))
@@ -241,17 +164,11 @@ class _Groups:
         return found
 
     def _group(
-        self,
-        reference: Reference,
-        encoded: DecisionParts,
-        samples: int,
-        best_of: int,
-        improves: float | None = None,
-        noisy: bool = False,
+        self, reference: Reference, encoded: DecisionParts, samples: int, best_of: int, improves: float | None = None
     ) -> tuple[IntArray, FloatArray]:
         """Samples `[G, U]` and their gains `[G]`, negative logarithms of seconds, and notes the decisions with their advantages.
 
-        With `improves`, only samples that take fewer seconds than that have a gain; `noisy` gives each an order of its own.
+        With `improves`, only samples that take fewer seconds than that have a gain.
         """
         problem = self.problem
         trace = empty_trace(samples * int(reference.free.sum()), problem.topology.num_devices)
@@ -261,8 +178,6 @@ class _Groups:
         # One share of memory for the group: the advantages of its samples are those of their decisions.
         tables = for_sample(self._tables, int(self.rng.integers(len(MEMORY_SHARES))) if reference.free.all() else 0)
         for _ in range(samples):
-            if noisy:
-                tables = tables._replace(order=rank_order(problem, *noisy_costs(problem, self.rng)))
             rows.append(decide(tables, reference, encoded, choice, trace, self.rng).devices.copy())
             ends.append(int(trace.used[0]))
         devices = np.array(rows)
