@@ -14,8 +14,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
 from gnnplace.planners.classical.list_schedule import (
     ListSchedule,
+    OpInputs,
     ScheduleOptions,
-    Tensors,
     list_schedule,
     on_all_cores,
     rank_order,
@@ -31,7 +31,7 @@ Revise = Callable[[IntArray], Iterable[IntArray]]
 
 _SECONDS_SHARE = 0.05  # of the budget's seconds, for building placements of one kind
 _ROUNDS, _REVISED = 8, 4  # of revisions, and placements that are revised in each
-_OPS_ESTIMATED = 1_200_000  # ops of all placements that are estimated together; one takes 0.1 to 1 microsecond
+_OPS_ESTIMATED = 1_200_000  # ops of all placements that are estimated together; one takes 0.15 to 0.5 microseconds
 
 
 class Estimated(NamedTuple):
@@ -182,8 +182,8 @@ def scheduled(problem: Problem, devices: IntArray, channels: bool = True) -> Lis
     op_s = problem.op_time_s[np.arange(len(assignment)), assignment]
     if problem.action_mask[np.arange(problem.num_units), devices].all() and np.isfinite(op_s).all():
         graph, machine = problem.graph, list_machine(problem.topology, 1.0, None, channels)
-        tensors = Tensors(graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes)
-        start_s, end_s, connected = schedule_placed(_plain_order(problem), assignment, op_s, tensors, machine)
+        inputs = OpInputs(graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes)
+        start_s, end_s, connected = schedule_placed(_plain_order(problem), assignment, op_s, inputs, machine)
         if connected:
             return ListSchedule(assignment, start_s, end_s, connected)
     only = np.zeros(problem.action_mask.shape, dtype=np.bool_)

@@ -57,8 +57,8 @@ class ScheduleOptions:
     """Whether live activations and received copies count against the memory, from their producer to their last reader in `order`."""
 
 
-class Tensors(NamedTuple):
-    """The tensors that ops read."""
+class OpInputs(NamedTuple):
+    """The tensors that each op reads, with their producers."""
 
     input_offsets: IntArray  # [N + 1]
     input_tensors: IntArray
@@ -251,13 +251,13 @@ def schedule_ops(
 
 @njit(cache=True, nogil=True)
 def schedule_placed(
-    order: IntArray, devices: IntArray, op_s: FloatArray, tensors: Tensors, machine: Machine
+    order: IntArray, devices: IntArray, op_s: FloatArray, inputs: OpInputs, machine: Machine
 ) -> tuple[FloatArray, FloatArray, bool]:
     """Starts and ends `[N]` of ops on `devices` `[N]`, as `schedule_ops` gives them without a choice, and whether all inputs had a route.
 
     `op_s` `[N]` are the seconds of the ops there. Memory is ignored.
     """
-    input_offsets, input_tensors, producer, num_bytes = tensors
+    input_offsets, input_tensors, producer, num_bytes = inputs
     excludes, channels, route_offsets = machine.excludes, machine.channels, machine.route_offsets
     hop_latency_s, hop_s_per_byte, hop_channel = machine.hop_latency_s, machine.hop_s_per_byte, machine.hop_channel
     segment_s, intake_s_per_byte, overhead_s = machine.segment_s, machine.intake_s_per_byte, machine.overhead_s
