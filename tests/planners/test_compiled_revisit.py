@@ -12,6 +12,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.gnn import compiled_revisit
 from gnnplace.planners.gnn.compiled_loop import Loop, kind_of, loop_of
 from gnnplace.planners.gnn.planner import GnnConfig, plan
+from gnnplace.planners.gnn.search import RevisitConfig
 from gnnplace.planners.search import BudgetExhausted, CompiledPart, Search
 from gnnplace.planners.solution import Budget, Solution
 from gnnplace.sim.example import diamond
@@ -52,7 +53,7 @@ class OtherEvaluator:
 def test_compiled_steps_are_those_of_the_decision_process(name: str, evaluations: int) -> None:
     problem = problem_named(name)
     assert problem.compiled_simulator() is not None
-    config = GnnConfig(screened=0)  # screened searches have no compiled steps
+    config = GnnConfig(revisit=RevisitConfig(screened=0))  # screened searches have no compiled steps
     compiled, stepped = (run(problem, Budget(evaluations), 3, config) for run in (plan, step_by_step))
     assert [(at, value) for at, _, value in compiled.history] == [(at, value) for at, _, value in stepped.history]
     assert compiled.placement.assignment.tolist() == stepped.placement.assignment.tolist()
@@ -133,6 +134,6 @@ def test_a_setup_that_crossed_to_another_host_needs_no_other_compiled_code(monke
 
     monkeypatch.setattr(compiled_revisit, "loop_of", noted)
     for each in (setup, arrived):
-        plan(each.problem(), Budget(60), 0, GnnConfig(screened=0))
+        plan(each.problem(), Budget(60), 0, GnnConfig(revisit=RevisitConfig(screened=0)))
     assert len(kinds) == 2
     assert kinds[0] == kinds[1]

@@ -35,7 +35,7 @@ def test_of_the_candidates_of_few_evaluations_those_with_the_best_estimates_are_
 
     monkeypatch.setattr(Moves, "draw", noted_draw)
     monkeypatch.setattr(Moves, "learn", noted_learn)
-    assert plan(problem, Budget(40), 0, GnnConfig(screened=20)).evaluations == 40
+    assert plan(problem, Budget(40), 0, GnnConfig(revisit=RevisitConfig(screened=20))).evaluations == 40
     assert len(drawn) == len(evaluated) == 5  # half of the evaluations are starts
     for candidates, chosen in zip(drawn, evaluated, strict=True):
         assert (len(candidates), len(chosen)) == (20, 4)
@@ -47,8 +47,8 @@ def test_of_the_candidates_of_few_evaluations_those_with_the_best_estimates_are_
     ("budget", "config"),
     [
         (501, GnnConfig()),
-        (40, GnnConfig(screened=0)),
-        (40, GnnConfig(screened=4)),
+        (40, GnnConfig(revisit=RevisitConfig(screened=0))),
+        (40, GnnConfig(revisit=RevisitConfig(screened=4))),
         (20, GnnConfig(revised_evaluations=10)),
     ],
 )
@@ -83,7 +83,8 @@ def test_screened_searches_are_better_on_average() -> None:
     for seed in range(6):
         problem = random_layers(seed, num_ops=60)
         screened, plain = (
-            plan(problem, Budget(100), 0, GnnConfig(policy="prior", screened=count)).objective_s for count in (48, 0)
+            plan(problem, Budget(100), 0, GnnConfig(policy="prior", revisit=RevisitConfig(screened=count))).objective_s
+            for count in (48, 0)
         )
         ratios.append(screened / plain)
     assert np.log(ratios).mean() < -0.005

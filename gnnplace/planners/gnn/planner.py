@@ -41,9 +41,6 @@ class GnnConfig:
     """Most evaluations of a budget with which constructions are revised by their estimates, which takes about a second. On 53
     development cases without limits of memory, three seeds: 2.9, 2.2, 1.9, 1.6 and 0.5 % shorter with 1, 5, 20, 50 and 200
     evaluations. With 1,000 and 2,000 it gained nothing."""
-    screened: int = 48
-    """Candidates for every four evaluations of the guided search (`RevisitConfig.screened`), with the same budgets as revisions. 58 development
-    cases, one seed: 0.6, 0.7 and 1.1 % shorter with 20, 50 and 200 evaluations than without."""
     fine_tuning_share: float = 0.0
     """Share of the evaluations or seconds for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 %
     above the best known without, 4.6 % with 0.3, which takes more than twice the time."""
@@ -66,7 +63,9 @@ class GnnConfig:
     least_policy_s: float = 0.2
     """Budgets of fewer seconds use no policy, whose first scores take 10 to 40 ms: after 0.1 s `gnn` was 2.0 % longer than
     `annealing-portfolio` with a policy (63 cases, three seeds)."""
-    revisit: RevisitConfig = RevisitConfig()
+    revisit: RevisitConfig = RevisitConfig(screened=48)
+    """Settings of the guided search. Candidates are screened with the same budgets as constructions are revised. 58 development cases, one
+    seed: 0.6, 0.7 and 1.1 % shorter with 20, 50 and 200 evaluations than unscreened."""
     walk: WalkConfig = WalkConfig()
     policy: str | Path | Policy = "shipped"
     """A policy, its name, see `gnnplace.policy.POLICIES`, or the file of a trained one."""
@@ -109,16 +108,16 @@ def plan(
         network = deepcopy(network)
     if problem.evaluator.kind == "measured":
         # Executions wait for these searches and correct them, so short ones are enough; a simulation takes less than an estimate.
-        quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit, screened=0)
-        planner = partial(plan, config=quick, multilevel=multilevel)
+        quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
+        planner = partial(plan, config=_unscreened(quick), multilevel=multilevel)
         return plan_measured(problem, budget, seed, network, planner, config.execution)
     is_short = budget.seconds is not None and budget.seconds < config.least_policy_s
     guide = None if is_short and not config.fine_tuning_share else network
     rng = np.random.default_rng(seed)
     is_few = budget.evaluations is not None and budget.evaluations <= config.revised_evaluations
     config = replace(config, max_starts=starts_within(budget, config.max_starts))
-    if is_few:
-        config = replace(config, revisit=replace(config.revisit, screened=config.screened))
+    if not is_few:
+        config = _unscreened(config)
     # With few evaluations, all ops are better revised than groups, as long as that takes seconds.
     at_once = is_few and problem.num_units <= multilevel.whole_units
     improve = partial(_improve, network=guide, config=config, revises=is_few)
@@ -133,6 +132,10 @@ def plan(
         else:
             improve(search, rng)
     return search.solution()
+
+
+def _unscreened(config: GnnConfig) -> GnnConfig:
+    return replace(config, revisit=replace(config.revisit, screened=0))
 
 
 def _improve(
