@@ -45,14 +45,18 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(path: Path, last: str, keeps_others: bool = False) -> Iterator[Path]:
+def new_folder(path: Path, last: str, removes: Iterable[Path] | None = None) -> Iterator[Path]:
     """An empty folder to fill, whose files move to `path` if the block ends without an error.
 
-    The file `last` is removed first and written last, so the folder is complete exactly while that file exists. Older files
-    of `path` are removed; with `keeps_others`, only those with the name of a new file.
+    The file `last` is removed first and written last, so the folder is complete exactly while that file exists.
+
+    Args:
+        path: The folder, which need not exist.
+        last: Name of a file that the block writes.
+        removes: Older files and folders in `path` that are removed; None: all of them. Files with the name of a new one are replaced.
 
     Raises:
-        OSError: the folder cannot be written; the error names `path`.
+        OSError: the folder cannot be written, or a folder is where a file belongs; the error names `path`.
     """
     with scratch_folder(path) as scratch:
         fresh, old = scratch / "new", scratch / "old"
@@ -62,12 +66,35 @@ def new_folder(path: Path, last: str, keeps_others: bool = False) -> Iterator[Pa
         if not path.exists():
             fresh.rename(path)
             return
-        names = sorted((file.name for file in fresh.iterdir()), key=last.__eq__)
-        there = {file.name for file in path.iterdir()} - {scratch.name}
-        for name in sorted(there & {*names} if keeps_others else there, key=last.__ne__):
-            (path / name).rename(old / name)
-        for name in names:
-            (fresh / name).rename(path / name)
+        older = {*path.iterdir()} - {scratch} if removes is None else {file for file in removes if file.exists()}
+        if removes is not None:
+            _check_kinds(fresh, path)
+        if (path / last).exists():
+            (path / last).rename(old / last)
+        for number, file in enumerate(older - {path / last}):
+            file.rename(old / str(number))
+        _merge(fresh, path, last)
+
+
+def _check_kinds(fresh: Path, path: Path) -> None:
+    """Raises FileExistsError where a file in `fresh` has the name of a folder in `path`, or the reverse."""
+    for new in fresh.iterdir():
+        there = path / new.name
+        if there.exists() and new.is_dir() != there.is_dir():
+            kind = "a folder" if there.is_dir() else "no folder"
+            raise FileExistsError(errno.EEXIST, f"is {kind}; move it, or choose another folder", str(there))
+        if there.is_dir():
+            _check_kinds(new, there)
+
+
+def _merge(fresh: Path, path: Path, last: str = "") -> None:
+    """Moves the content of `fresh` to the folder `path`, the file `last` at the end; files with other names stay."""
+    for file in sorted(fresh.iterdir(), key=lambda file: file.name == last):
+        target = path / file.name
+        if target.is_dir():
+            _merge(file, target)
+        else:
+            file.replace(target)
 
 
 @contextmanager

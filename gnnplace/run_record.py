@@ -86,8 +86,10 @@ class Summary(TypedDict):
     measured: MeasuredSummary | None
     feasible: bool
     lower_bound_s: float | None
+    throughput_s: NotRequired[float | None]
+    """Simulated seconds of each pipelined step; present only where the objective is the throughput."""
     gap: float | None
-    """Fraction by which the makespan exceeds the lower bound."""
+    """Fraction by which the objective exceeds the lower bound."""
     compared: dict[str, float | None]
     evaluations: int
     wall_s: float
@@ -163,7 +165,10 @@ class PlannerRow(TypedDict):
 
     planner: str
     makespan_s: float | None
+    throughput_s: NotRequired[float | None]
+    """Simulated seconds of each pipelined step; present only where the objective is the throughput."""
     gap: float | None
+    """Fraction by which the objective exceeds the lower bound."""
     evaluations: int
     wall_s: float
     feasible: bool
@@ -172,8 +177,13 @@ class PlannerRow(TypedDict):
     """Host of the cluster that ran and timed the planner."""
 
 
+def objective_s(row: PlannerRow | Summary) -> float | None:
+    """Seconds of the objective; None where there is no answer."""
+    return row.get("throughput_s", row["makespan_s"])
+
+
 class LowerBoundRecord(TypedDict):
-    """A lower bound of the makespan of all placements."""
+    """A lower bound of the objective of all placements."""
 
     value_s: float
     name: str

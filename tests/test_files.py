@@ -1,6 +1,7 @@
 """Files stay complete when a program is killed or another program writes beside it."""
 
 import tempfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
@@ -70,22 +71,41 @@ def test_the_next_write_removes_the_leftovers_of_a_killed_one(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt", "placed"]
 
 
-@pytest.mark.parametrize(("keeps_others", "others"), [(False, []), (True, ["notes.txt"])])
+@pytest.mark.parametrize(
+    ("removes", "others"),
+    [
+        (None, set()),
+        (["parts/part-0001.onnx", "absent"], {"notes.txt", "data/mine.csv"}),
+        ([], {"notes.txt", "data/mine.csv", "parts/part-0001.onnx"}),
+    ],
+)
 def test_a_folder_gets_its_new_files_and_keeps_or_loses_others(
-    tmp_path: Path, keeps_others: bool, others: list[str]
+    tmp_path: Path, removes: list[str] | None, others: set[str]
 ) -> None:
-    path = tmp_path / "placed"
-    (path / "parts").mkdir(parents=True)
-    for name in ("run.json", "parts/part-0001.onnx", "notes.txt"):
-        (path / name).write_text("old", encoding="utf-8")
-    with new_folder(path, "run.json", keeps_others) as fresh:
-        (fresh / "parts").mkdir()
-        for name in ("run.json", "parts/part-0000.onnx"):
-            (fresh / name).write_text("new", encoding="utf-8")
-    assert sorted(file.name for file in path.iterdir()) == [*others, "parts", "run.json"]
-    assert [file.name for file in (path / "parts").iterdir()] == ["part-0000.onnx"]
-    assert (path / "run.json").read_text(encoding="utf-8") == "new"
+    path, fresh_files = tmp_path / "placed", {"run.json", "parts/part-0000.onnx", "data/weights.bin"}
+    write_files(path, ["run.json", "parts/part-0001.onnx", "data/mine.csv", "data/weights.bin", "notes.txt"], "old")
+    with new_folder(path, "run.json", None if removes is None else [path / name for name in removes]) as fresh:
+        write_files(fresh, fresh_files, "new")
+    there = {str(file.relative_to(path)): file.read_text("utf-8") for file in path.rglob("*") if file.is_file()}
+    assert there == dict.fromkeys(fresh_files, "new") | dict.fromkeys(others, "old")
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("there", ["parts", "run.json/mine.txt", "parts/part-0000.onnx/mine.txt"])
+def test_a_folder_where_a_file_belongs_stays_and_so_does_everything_else(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "placed"
+    write_files(path, [there, "placement.json"], "old")
+    with pytest.raises(FileExistsError) as raised, new_folder(path, "run.json", removes=[]) as fresh:
+        write_files(fresh, ["run.json", "placement.json", "parts/part-0000.onnx"], "new")
+    assert raised.value.filename == str(path / there.removesuffix("/mine.txt"))
+    assert {file for file in path.rglob("*") if file.is_file()} == {path / there, path / "placement.json"}
+    assert (path / "placement.json").read_text("utf-8") == "old"
+
+
+def write_files(folder: Path, names: Iterable[str], text: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def test_a_second_writer_of_the_same_file_waits(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
 from gnnplace.files import new_folder, write_text
 from gnnplace.onnx_io.annotate import write_placed
-from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.manifest import write_parts, written_files
 from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
 from gnnplace.planners.solution import Solution
@@ -94,14 +94,19 @@ class Plan:
         return self.setup.bound_with(self.solution)
 
     @property
+    def objective_s(self) -> float:
+        """Seconds of one step, or, simulated for the throughput, of the busiest device or channel in each step."""
+        simulates_period = self.measured is None and self.setup.objective == "throughput"
+        return self.evaluation.period_s if simulates_period else self.makespan_s
+
+    @property
     def gap(self) -> float:
         """The objective above the lower bound, as a fraction of the bound.
 
         The bound comes from the cost model, so the gap of a measured plan includes the errors of that model.
         """
-        simulates_period = self.measured is None and self.setup.objective == "throughput"
-        seconds, bound_s = self.evaluation.period_s if simulates_period else self.makespan_s, self.bound.value_s
-        return seconds / bound_s - 1.0 if bound_s > 0 else 0.0
+        bound_s = self.bound.value_s
+        return self.objective_s / bound_s - 1.0 if bound_s > 0 else 0.0
 
     def summary(self, out: Path | None = None) -> Summary:
         """The object that `gnnplace place --json` prints; `out` is the folder of the saved plan."""
@@ -111,7 +116,7 @@ class Plan:
             "single_session_s": row["single_session_s"],
             "best_session_s": row["best_session_s"], "best_session": row["best_session"],
         }  # fmt: skip
-        return {
+        summary: Summary = {
             "model": self.setup.workload.name,
             "ops": self.setup.workload.graph.num_ops,
             "groups": self.setup.for_planner(self.solution.planner).coarsening.graph.num_ops,
@@ -128,11 +133,14 @@ class Plan:
             "seed": self.solution.seed,
             "out": None if out is None else str(out),
         }
+        is_period = self.measured is None and self.setup.objective == "throughput"
+        return {**summary, "throughput_s": finite(self.objective_s)} if is_period else summary
 
     def headline(self) -> str:
         """The answer in one sentence."""
         evaluator = "simulated" if self.measured is None else "measured"
-        text = f"{format_s(self.makespan_s)} per step ({evaluator}), "
+        step = "step" if self.setup.objective == "latency" else "pipelined step"
+        text = f"{format_s(self.objective_s)} per {step} ({evaluator}), "
         if self.gap < 0:
             return f"{text}less than the bound of {format_s(self.bound.value_s)}: the machine was slower when it was profiled"
         return f"{text}{self.gap:.1%} above the lower bound"
@@ -148,7 +156,7 @@ class Plan:
         from gnnplace.report.page import write_report  # loads plotly, which only saving needs
 
         out, workload, topology = Path(folder), self.setup.workload, self.setup.topology
-        with new_folder(out, last="run.json", keeps_others=True) as fresh:
+        with new_folder(out, last="run.json", removes=written_files(out / "parts")) as fresh:
             save_placement(fresh / "placement.json", workload.graph, topology, self.placement, self.facts())
             if workload.onnx is not None:
                 of_ops = self.segments

@@ -81,10 +81,11 @@ class Attempt:
                 "feasible": False, "error": str(self.outcome),
             }  # fmt: skip
         solution, _, evaluation = self.outcome
-        return {
+        row: PlannerRow = {
             "planner": self.planner, "makespan_s": finite(evaluation.makespan_s), "gap": setup.gap(solution, evaluation),
             "evaluations": solution.evaluations, "wall_s": self.wall_s, "feasible": evaluation.feasible, "error": None,
         }  # fmt: skip
+        return row if setup.objective == "latency" else {**row, "throughput_s": finite(evaluation.period_s)}
 
     def answer(self) -> tuple[Solution, Placement, Evaluation]:
         """See `outcome`.

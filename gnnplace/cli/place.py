@@ -124,6 +124,7 @@ def compare(
 ) -> None:
     """Compare several planners on one simulated problem with the same budget."""
     from gnnplace.api import compare as run
+    from gnnplace.run_record import objective_s
 
     names = [name.strip() for name in planners.split(",") if name.strip()]
     if not names:
@@ -139,7 +140,7 @@ def compare(
     if json:
         print_json({"model": model, "devices": devices, "rows": rows})
     else:
-        steps = {number: row["makespan_s"] for number, row in enumerate(rows) if row["feasible"] and row["makespan_s"]}
+        steps = {number: took for number, row in enumerate(rows) if row["feasible"] and (took := objective_s(row))}
         print_table(
             [*_COLUMNS, "fits", *(["host"] if ray else []), ""],
             [
@@ -164,9 +165,11 @@ def _problem(model: str, devices: str | None) -> str:
 
 
 def _cells(row: PlannerRow) -> list[str]:
+    from gnnplace.run_record import objective_s
+
     return [
         row["planner"],
-        "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
+        "-" if (took := objective_s(row)) is None else format_s(took),
         "-" if row["gap"] is None else f"{row['gap']:.1%}",
         str(row["evaluations"] or "-"),
         format_s(row["wall_s"]) if row["wall_s"] else "-",

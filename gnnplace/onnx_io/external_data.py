@@ -22,6 +22,8 @@ from gnnplace.files import file_inside, new_file
 from gnnplace.onnx_io.folding import readable
 from gnnplace.onnx_io.model import OnnxModel
 
+LINKED_FILES = "data"
+"""Folder of links to the files with weights outside the model."""
 _SMALL_BYTES = 1024  # scalars and shapes stay in the model, where ONNX Runtime can fold them
 _FEW_BYTES = 1 << 20
 
@@ -115,14 +117,14 @@ def external_weights(model: Path | bytes, folder: Path | None = None) -> list[Ex
     return found
 
 
-def link_files(files: Mapping[str, Path], folder: Path, subfolder: str = "data") -> dict[str, str]:
+def link_files(files: Mapping[str, Path], folder: Path) -> dict[str, str]:
     """Links external files into a subfolder of `folder`; returns the new location of each old one."""
     locations: dict[str, str] = {}
     for number, (location, path) in enumerate(files.items()):
         name = path.name
-        while f"{subfolder}/{name}" in locations.values():
+        while f"{LINKED_FILES}/{name}" in locations.values():
             name = f"{number}-{name}"
-        locations[location] = f"{subfolder}/{name}"
+        locations[location] = f"{LINKED_FILES}/{name}"
         target = folder / locations[location]
         if target.exists() and target.samefile(path):
             continue

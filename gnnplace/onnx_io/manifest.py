@@ -11,12 +11,13 @@ from gnnplace.errors import InvalidPlacement, shown
 from gnnplace.files import file_inside, new_folder, read_json, write_text
 from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.onnx_io.annotate import layer_assignment
+from gnnplace.onnx_io.external_data import LINKED_FILES
 from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.part import Part, ValueInfo
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.shapes.node_types import declared_type
-from gnnplace.onnx_io.split import has_default, split_model
+from gnnplace.onnx_io.split import SHARED_WEIGHTS, has_default, split_model
 from gnnplace.onnx_io.value_types import type_text
 
 FORMAT = "gnnplace.parts/1"
@@ -75,6 +76,12 @@ def write_parts(
         document = {"format": FORMAT, **asdict(replace(manifest, parts=())), "parts": rows}
         write_text(fresh / MANIFEST, json.dumps(document, indent=1) + "\n")
     return manifest
+
+
+def written_files(folder: Path) -> list[Path]:
+    """The files and folders that `write_parts` wrote to `folder`; none without a manifest."""
+    names = (MANIFEST, "part-*.onnx", SHARED_WEIGHTS, LINKED_FILES)
+    return [file for name in names for file in folder.glob(name)] if (folder / MANIFEST).exists() else []
 
 
 def read_manifest(folder: Path) -> Manifest:

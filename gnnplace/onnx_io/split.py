@@ -22,6 +22,8 @@ MAX_IR_VERSION = 13
 """Newest IR version that ONNX Runtime 1.31 reads."""
 MAX_OPSET = 26
 """Newest version of the default operator set that ONNX Runtime 1.31 runs."""
+SHARED_WEIGHTS = "shared.bin"
+"""File with the weights of several parts."""
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 _SHARED_BYTES = 1 << 16  # mapping a file does not pay for a few pages of memory
 _MAX_PROTO_BYTES = 2**31 - 1
@@ -187,7 +189,7 @@ def split_model(
     cutter = ModelCutter(model.model, keeps_order)
     stray = tuple(value for value in dict.fromkeys(model.model.graph.outputs) if value.is_initializer())
     locations = link_files(external_files(model.model), folder)
-    shared = write_external(cutter.shared_weights(parts), folder, "shared.bin")
+    shared = write_external(cutter.shared_weights(parts), folder, SHARED_WEIGHTS)
     written: list[Part] = []
     for number, ops in enumerate(parts if parts or not stray else [()]):
         file = f"part-{number:04d}.onnx"

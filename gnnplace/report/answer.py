@@ -2,7 +2,7 @@
 
 import math
 
-from gnnplace.run_record import MeasuredRecord, RunRecord
+from gnnplace.run_record import MeasuredRecord, RunRecord, objective_s
 from gnnplace.units import format_s
 
 
@@ -85,16 +85,16 @@ def _times(run: RunRecord) -> tuple[float, float | None, str]:
     measured, summary = run["measured"], run["summary"]
     if measured is not None:
         return measured["median_s"], *_rival(measured)
-    single = summary["compared"].get("single")
-    took = summary["makespan_s"]
-    known = single is not None and math.isfinite(single)
-    return math.inf if took is None else took, single if known else None, "the best single device"
+    singles = [objective_s(row) for row in run["planners"] if row["planner"] == "single"]
+    single = next((value for value in singles if value is not None and math.isfinite(value)), None)
+    took = objective_s(summary)
+    return math.inf if took is None else took, single, "the best single device"
 
 
 def _with_spread(run: RunRecord) -> str:
     measured = run["measured"]
     if measured is None:
-        return f"{seconds(run['summary']['makespan_s'])} (simulated)"
+        return f"{seconds(objective_s(run['summary']))} (simulated)"
     return (
         f"{seconds(measured['median_s'])} ± {seconds(measured['spread_s'])} (measured, {measured['repeats']} repeats)"
     )

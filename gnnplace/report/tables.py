@@ -9,7 +9,7 @@ from typing import Any
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.run_charts import stage_of
 from gnnplace.report.theme import TRANSFER, device_colour, label
-from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord, memory_groups
+from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord, memory_groups, objective_s
 from gnnplace.units import format_bytes
 
 _MOST_STEPS = 12
@@ -20,8 +20,9 @@ _NAMED = 3
 def planners_table(run: RunRecord) -> str:
     """All planners, fastest first; marks the planner whose placement is the answer."""
     rows = sorted(run["planners"], key=_rank)
-    slowest_s = max((row["makespan_s"] or 0.0 for row in rows if _rank(row)[0] == 0), default=0.0)
-    heads = ["planner", f"one step ({evaluator_of(run)})", "gap", "evaluations", "took", ""]
+    slowest_s = max((objective_s(row) or 0.0 for row in rows if _rank(row)[0] == 0), default=0.0)
+    step = "one step" if run["summary"]["objective"] == "latency" else "each of many steps"
+    heads = ["planner", f"{step} ({evaluator_of(run)})", "gap", "evaluations", "took", ""]
     return html_table(heads, (_planner_cells(row, run, slowest_s) for row in rows))
 
 
@@ -164,7 +165,7 @@ def figure(value: object, digits: str = ".3f") -> str:
 
 def _rank(row: PlannerRow) -> tuple[int, float]:
     """Sort key: feasible rows by time, then infeasible ones, then failed ones."""
-    took = row["makespan_s"]
+    took = objective_s(row)
     if row["error"] or took is None or not math.isfinite(took):
         return 2, 0.0
     return int(not row["feasible"]), took
@@ -178,7 +179,7 @@ def _planner_cells(row: PlannerRow, run: RunRecord, slowest_s: float) -> list[st
     effort = (f"{row['evaluations']:,}", seconds(row["wall_s"])) if counted else ("–", "–")
     if row["error"]:
         return [name, "–", "–", *effort, escape(row["error"])]
-    took = row["makespan_s"]
+    took = objective_s(row)
     works = row["feasible"] and took is not None
     bar = _bar((took or 0.0) / slowest_s, device_colour(0)) if works and slowest_s else ""
     return [name, seconds(took), percent(row["gap"]), *effort, bar if works else "does not fit in memory"]

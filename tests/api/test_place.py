@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import get_type_hints
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import gnnplace
@@ -20,6 +22,7 @@ from gnnplace.placement import Placement
 from gnnplace.policy import POLICIES
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.schedule import check_schedule
+from gnnplace.units import format_s
 from models_zoo.networks.generated.sampling import sample_graph
 
 
@@ -95,7 +98,11 @@ def test_a_large_graph_is_placed_op_by_op_unless_max_groups_is_set(
 def test_throughput_can_be_the_objective() -> None:
     plan = gnnplace.place(towers(1, 6), machine(3), planner="segments", objective="throughput", evaluations=300)
     latency = gnnplace.place(towers(1, 6), machine(3), planner="segments", evaluations=300)
-    assert plan.evaluation.period_s < 0.6 * latency.evaluation.period_s
+    assert plan.evaluation.period_s < 0.6 * latency.evaluation.period_s < plan.makespan_s
+    assert plan.summary()["throughput_s"] == plan.rows[-1]["throughput_s"] == plan.evaluation.period_s
+    assert plan.gap == pytest.approx(plan.evaluation.period_s / plan.bound.value_s - 1.0)
+    assert plan.headline().startswith(f"{format_s(plan.evaluation.period_s)} per pipelined step (simulated), ")
+    assert "throughput_s" not in latency.summary() | latency.rows[-1]
 
 
 def test_saving_again_replaces_everything_and_keeps_files_of_others(tmp_path: Path) -> None:
@@ -106,6 +113,23 @@ def test_saving_again_replaces_everything_and_keeps_files_of_others(tmp_path: Pa
     assert json.loads((out / "run.json").read_text())["summary"]["planner"] == "single"
     assert (out / "notes.txt").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_saving_into_a_folder_in_use_loses_no_file_of_others_and_leaves_no_old_part(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[2, 4] x) => (float[2, 4] y) {a = MatMul(x, w) b = Relu(a) y = Tanh(b)}'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    out = tmp_path / "out"
+    for folder in ("parts", "data"):
+        (out / folder).mkdir(parents=True)
+        (out / folder / "mine.csv").write_text("mine")
+    for planner in ("round-robin", "single"):
+        gnnplace.place(tmp_path / "model.onnx", "cpu:0,cpu:1", planner=planner).save(out)
+    assert (out / "data" / "mine.csv").read_text() == (out / "parts" / "mine.csv").read_text() == "mine"
+    assert [path.name for path in (out / "parts").glob("part-*")] == ["part-0000.onnx"]
+    x = np.ones((2, 4), dtype=np.float32)
+    assert gnnplace.Session(out).run(None, {"x": x})[0] == pytest.approx(np.tanh(x))
 
 
 def test_evaluate_and_compare_agree_with_place(tmp_path: Path) -> None:

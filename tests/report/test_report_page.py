@@ -83,8 +83,16 @@ def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
             id="an answer below the bound",
         ),
         pytest.param(
-            lambda run: run["summary"]["compared"].update(single=float("inf")), "no time of a single device is known",
+            lambda run: run["planners"][0].update(makespan_s=None), "no time of a single device is known",
             id="no single device",
+        ),
+        pytest.param(
+            lambda run: [row.update(throughput_s=0.004) for row in (run["summary"], run["planners"][0])] and run["summary"].update(objective="throughput"),
+            "tiny is as fast as the best single device: each of many pipelined steps takes 4.00 ms (simulated), on",
+            id="throughput",
+        ),
+        pytest.param(
+            lambda run: run["planners"][0].update(throughput_s=0.004), "single 4.00 ms 80.0 %", id="throughput of a planner",
         ),
         pytest.param(lambda run: run["summary"].update(model="$style"), "$style is 1.50x faster than", id="a dollar sign"),
     ],
