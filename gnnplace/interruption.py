@@ -57,10 +57,12 @@ def deferred_interrupts() -> Iterator[None]:
         nonlocal came
         came = True
 
-    with _handled(note):
-        yield
-    if came:
-        signal.raise_signal(signal.SIGINT)
+    try:
+        with _handled(note):
+            yield
+    finally:
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

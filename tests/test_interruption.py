@@ -57,6 +57,16 @@ def test_a_held_ctrl_c_takes_effect_at_the_end_of_the_block() -> None:
     assert events == ["inside"]
 
 
+def test_a_held_ctrl_c_takes_effect_although_the_block_fails() -> None:
+    def work() -> None:
+        with deferred_interrupts():
+            interrupt()
+            raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
 def test_a_held_ctrl_c_reaches_the_handler_of_the_outer_block() -> None:
     with stop_requests() as is_requested:
         with deferred_interrupts():

@@ -21,6 +21,7 @@ from gnnplace.difference import Difference
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.evaluation import Evaluator, Problem
 from gnnplace.files import read_json, write_text
+from gnnplace.json_fields import JsonObject
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.placement import Placement, save_placement
@@ -99,9 +100,10 @@ class Incumbent:
         self._executed, self._folder = executed, folder
         self._file = folder / "start.json"
         if self._file.exists():
-            kept = self._checked(read_json(self._file, InvalidRun))
-            self.start, self.fastest = (_assignment(kept[key]) for key in ("start", "fastest"))
-            self.ratio = float(kept["ratio"])
+            document = read_json(self._file, InvalidRun)
+            kept = JsonObject(document if isinstance(document, dict) else {}, str(self._file), InvalidRun)
+            self.ratio = kept.cost("ratio")
+            self.start, self.fastest = (self._assignment(kept, key) for key in ("start", "fastest"))
         else:
             self.start = self.fastest = executed.simulated_start()
             self.ratio = 1.0
@@ -117,13 +119,13 @@ class Incumbent:
             raise MeasurementFailed(f"the start of update {number} could not be executed: {evaluation.failure}")
         return TrainingProblem(executed.name, executed.problem, self.start, start_s)
 
-    def with_executions(self, last: Row | None) -> Callable[[Row], Row]:
+    def with_executions(self, earlier: int) -> Callable[[Row], Row]:
         """Ends an update: challenges the fastest placement so far, and completes the update's row.
 
-        The row gains the seconds of the start and of the fastest placement, and the number of executions. `last` is the last row
-        of the run before it was resumed.
+        The row gains the seconds of the start and of the fastest placement, and the number of executions. `earlier` is that number
+        before the run was resumed.
         """
-        evaluator, earlier = self._executed.evaluator, last["executions"] if last else 0
+        evaluator = self._executed.evaluator
         before = evaluator.measurements
 
         def completed(row: Row) -> Row:
@@ -165,17 +167,17 @@ class Incumbent:
         self._executed.save(self._folder / "placement.json", self.fastest)
         write_text(self._file, json.dumps(kept) + "\n")
 
-    def _checked(self, kept: Mapping[str, Any]) -> Mapping[str, Any]:
-        groups = self._executed.problem.graph.num_ops
-        if kept["sha256"] != self._executed.sha256 or len(kept["start"]) != groups:
+    def _assignment(self, kept: JsonObject, key: str) -> IntArray:
+        letters, groups = kept.text(key), self._executed.problem.graph.num_ops
+        if kept.text("sha256") != self._executed.sha256 or len(letters) != groups:
             raise InvalidRun(
-                f"{self._file}: the run began with another model, or with {len(kept['start'])} op groups and not {groups}; start anew"
+                f"{self._file}: the run began with another model, or with {len(letters)} op groups and not {groups}; start anew"
             )
-        return kept
-
-
-def _assignment(letters: str) -> IntArray:
-    return np.array(devices_of_letters(letters), dtype=np.int64)
+        with suppress(ValueError):
+            devices = np.array(devices_of_letters(letters), dtype=np.int64)
+            if devices.max(initial=0) < self._executed.problem.topology.num_devices:
+                return devices
+        raise InvalidRun(f"{self._file}: {key!r} names devices that the run does not have; start anew")
 
 
 @contextmanager

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
-from gnnplace.errors import UnsupportedModel
+import numpy as np
+
+from gnnplace.errors import GnnplaceError, UnsupportedModel, shown
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.planners.solution import Budget, Progress
 
@@ -90,6 +92,20 @@ class PlaceOptions:
     """Receives the state of the running search."""
     on_warning: Callable[[str], None] = field(default=lambda text: None, compare=False)
     """Receives the warnings of `compare`, `problem` and `profile`, whose results do not contain them."""
+
+    def __post_init__(self) -> None:
+        """Raises GnnplaceError for a value that no option may have."""
+        for name, least in (("evaluations", 0), ("seed", 0), ("max_groups", 1)):
+            value: Any = getattr(self, name)
+            is_whole = isinstance(value, int | np.integer) and value >= least
+            if not is_whole and (value is not None or name == "seed"):
+                raise GnnplaceError(f"{name} is {shown(value)}; expected a whole number from {least} on")
+        seconds: Any = self.seconds
+        if seconds is not None and not (isinstance(seconds, int | float | np.number) and seconds >= 0):
+            raise GnnplaceError(f"seconds is {shown(seconds)}; expected a number from 0 on")
+        for name, known in (("objective", Objective), ("dims_objective", DimsObjective)):
+            if getattr(self, name) not in get_args(known):
+                raise GnnplaceError(f"{name} is {shown(getattr(self, name))}; expected {' or '.join(get_args(known))}")
 
     @property
     def budget(self) -> Budget:

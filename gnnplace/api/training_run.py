@@ -21,7 +21,6 @@ from gnnplace.api.search import hosts_at
 from gnnplace.api.training_problems import LESSON_RANGES, ProblemRanges, SampledProblems, training_families
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import GnnplaceError, ProcessLost
-from gnnplace.files import read_json_lines
 from gnnplace.planners.gnn.search import trace_searches
 from gnnplace.planners.gnn.teaching import TeachingConfig, lessons_of
 from gnnplace.policy.checkpoint import load_policy, policy_file, save_policy
@@ -30,7 +29,15 @@ from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig, RunControl, TrainingTask, train_data_parallel
 from gnnplace.training.process_group import process_group
-from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, metrics_log, read_state, write_state
+from gnnplace.training.run_state import (
+    InvalidRun,
+    RunState,
+    fresh_state,
+    metrics_log,
+    read_metrics,
+    read_state,
+    write_state,
+)
 from gnnplace.versions import installed_versions
 
 Row = Mapping[str, Any]
@@ -347,11 +354,13 @@ def _trained(
     )
     of_updates = settings.training.ppo.num_updates
     with metrics_log(files.metrics, read_state(files.state).update) as write_row:
-        last = next(reversed(read_json_lines(files.metrics, GnnplaceError)), None)
-        complete = (lambda row: row) if incumbent is None else incumbent.with_executions(last)
+        complete: Callable[[Row], Row] | None = None
+        if incumbent is not None:
+            earlier = read_metrics(files.metrics)[-1:]
+            complete = incumbent.with_executions(sum(row.count("executions") for row in earlier))
 
         def note(row: Row) -> None:
-            row = complete(row)
+            row = row if complete is None else complete(row)
             write_row(row)
             on_update({**row, "of_updates": of_updates})
 

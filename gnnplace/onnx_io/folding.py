@@ -164,7 +164,7 @@ def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.Tens
     if node.op_type == "ConstantOfShape":
         return _fill(node, arrays[0], fill_bytes_left)
     limit_bytes = max(GROWTH_LIMIT_BYTES, sum(tensor.nbytes for tensor in tensors))
-    if _largest_size(node, arrays) > limit_bytes:  # before evaluation allocates memory
+    if _most_bytes(node, arrays) > limit_bytes:  # before evaluation allocates memory
         return None
     results = evaluate(node, opset, arrays)
     if results is None or len(results) != len(node.outputs) or sum(array.nbytes for array in results) > limit_bytes:
@@ -172,24 +172,26 @@ def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.Tens
     return [ir.Tensor(array, name=output.name) for output, array in zip(node.outputs, results, strict=True)]
 
 
-def _largest_size(node: ir.Node, arrays: Sequence[NDArray[Any] | None]) -> float:
-    """A bound of the number of elements of the result, for operators that can enlarge their inputs; otherwise 0."""
+def _most_bytes(node: ir.Node, arrays: Sequence[NDArray[Any] | None]) -> float:
+    """A bound of the bytes of the result, for operators that can enlarge their inputs; otherwise 0."""
     present = [array for array in arrays if array is not None]
     try:
+        item_bytes = present[0].itemsize
         if node.op_type in ("Expand", "Tile"):
-            return float(np.prod(present[1], dtype=np.float64)) * max(present[0].size, 1)
+            return float(np.prod(present[1], dtype=np.float64)) * max(present[0].size, 1) * item_bytes
         if node.op_type == "Range":
             start, limit, delta = (float(array.item()) for array in present)
-            return (limit - start) / delta
+            return (limit - start) / delta * item_bytes
         if node.op_type == "Gather":
             data, indices = present
-            return float(indices.size * data.size / data.shape[node.attributes.get_int("axis", 0)])
+            return float(indices.size * data.nbytes / data.shape[node.attributes.get_int("axis", 0)])
         if node.op_type == "GatherND":
             data, indices = present
             inner = data.shape[node.attributes.get_int("batch_dims", 0) + indices.shape[-1] :]
-            return float(math.prod((*indices.shape[:-1], *inner)))
+            return float(math.prod((*indices.shape[:-1], *inner)) * item_bytes)
         if node.op_type in _EXACT or node.op_type == "Where":
-            return math.prod(np.broadcast_shapes(*(array.shape for array in present)))
+            size = math.prod(np.broadcast_shapes(*(array.shape for array in present)))
+            return size * max(array.itemsize for array in present)
     except _MALFORMED:
         return math.inf
     return 0.0

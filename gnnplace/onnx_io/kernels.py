@@ -1,8 +1,10 @@
 """Matches kernels of an optimised model with the ops they execute, although runtimes fuse, rename and reorder ops."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -136,7 +138,7 @@ def matched_kernels(model: OnnxModel, kernels: Iterable[ir.Node]) -> list[Kernel
     done = [False] * graph.num_ops
     origin: dict[str, int] = {}  # value of the optimised model -> op that it comes from
     found: list[tuple[int, list[int]] | None] = []
-    together: dict[object, set[int]] = {}  # ops by number of the kernel, and by value that the model lacks
+    together: dict[object, _Together] = {}  # by number of the kernel, and by value that the model lacks
     for number, kernel in enumerate(kernels):
         inputs = [str(value.name) for value in kernel.inputs if value is not None]
         last = next(_last_ops(kernel, producer, graph.op_index), None)
@@ -148,29 +150,40 @@ def matched_kernels(model: OnnxModel, kernels: Iterable[ir.Node]) -> list[Kernel
         found.append(None if op is None else (op, sorted(fused)))
         if op is None:
             continue
-        ops = _joined(inputs, together)
-        ops.update(fused)
-        together[number] = ops
+        joined = _joined(inputs, together)
+        joined.ops.update(fused)
+        joined.add(number, together)
         for value in kernel.outputs:
             name = str(value.name)
             origin[name] = op
             if not name.startswith(_REORDERED) and all(shorter not in producer for shorter in _shortened(name)):
-                together[name] = ops
+                joined.add(name, together)
     return [
-        None if one is None else Kernel(one[0], tuple(one[1]), tuple(sorted(together[number])))
+        None if one is None else Kernel(one[0], tuple(one[1]), tuple(sorted(together[number].ops)))
         for number, one in enumerate(found)
     ]
 
 
-def _joined(inputs: Sequence[str], together: dict[object, set[int]]) -> set[int]:
-    """Joins the op sets of some values into one set."""
-    sets = [together[name] for name in inputs if name in together]
-    whole = sets[0] if sets else set()
-    for other in sets[1:]:
-        whole |= other
-    for name, ops in together.items() if len(sets) > 1 else ():
-        if any(ops is other for other in sets):
-            together[name] = whole
+@dataclass(eq=False)
+class _Together:
+    """Ops that one kernel executes, or several that exchange values which the model lacks."""
+
+    ops: set[int] = field(default_factory=set)
+    keys: list[object] = field(default_factory=list)
+
+    def add(self, key: object, together: dict[object, _Together]) -> None:
+        self.keys.append(key)
+        together[key] = self
+
+
+def _joined(inputs: Sequence[str], together: dict[object, _Together]) -> _Together:
+    """Joins the ops of some values. The smaller sets move to the largest one, so no key moves often."""
+    found = {id(each): each for name in inputs if (each := together.get(name)) is not None}
+    *smaller, whole = sorted(found.values(), key=lambda each: len(each.keys)) or [_Together()]
+    for each in smaller:
+        whole.ops |= each.ops
+        for key in each.keys:
+            whole.add(key, together)
     return whole
 
 

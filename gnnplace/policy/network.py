@@ -1,7 +1,8 @@
 """The policy network: scores of (unit, device) pairs with shared weights, so that any number of devices works."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -240,12 +241,29 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+class _OneThread:
+    """Blocks that run torch on one thread. Torch's setting belongs to the process, so the last block restores it."""
+
+    def __init__(self) -> None:
+        self._lock, self._blocks, self._before = threading.Lock(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._before = torch.get_num_threads()
+                torch.set_num_threads(1)
+            self._blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                torch.set_num_threads(self._before)
+
+
+_ONE_THREAD = _OneThread()
+
+
+def one_thread() -> AbstractContextManager[None]:
     """Runs torch on one thread within the block: with tensors this small, waking other threads costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return _ONE_THREAD

@@ -44,9 +44,13 @@ class SeveralSimulators:
         return self.members[0].num_threads
 
     def evaluate(self, placement: Placement) -> Evaluation:
-        """The cost of one placement; sent bytes are those of the longest shape, busy seconds its own or the mean."""
+        """The cost of one placement.
+
+        Sent bytes are those of the longest shape, busy seconds its own or the mean, and missing bytes those of the shape that lacks most.
+        """
         found = [member.evaluate(placement) for member in self.members]
         longest = max(found, key=lambda evaluation: evaluation.makespan_s)
+        lacking = max(found, key=lambda evaluation: float(evaluation.shortfall_bytes.sum()))
         mean = self.objective == "mean"
         return replace(
             longest,
@@ -54,7 +58,7 @@ class SeveralSimulators:
             period_s=float(self._combined([evaluation.period_s for evaluation in found])),
             busy_s=np.mean([evaluation.busy_s for evaluation in found], axis=0) if mean else longest.busy_s,
             peak_memory_bytes=np.max([evaluation.peak_memory_bytes for evaluation in found], axis=0),
-            shortfall_bytes=np.max([evaluation.shortfall_bytes for evaluation in found], axis=0),
+            shortfall_bytes=lacking.shortfall_bytes,
         )
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:

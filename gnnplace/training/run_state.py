@@ -15,6 +15,7 @@ import torch
 
 from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import append_json_line, new_file, read_json_lines, write_json_lines
+from gnnplace.json_fields import JsonObject
 from gnnplace.policy.checkpoint import InvalidPolicy, checked_config, restored_network
 from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.search_ppo import ppo_optimizer
@@ -31,9 +32,9 @@ def metrics_log(path: Path, first_update: int) -> Iterator[Callable[[Mapping[str
     The numbers of a row become TensorBoard's scalars, in the folder `tensorboard` beside the log.
 
     Raises:
-        GnnplaceError: another line of the log is not JSON.
+        InvalidRun: another line of the log is not the row of an update.
     """
-    write_json_lines(path, (row for row in read_json_lines(path, GnnplaceError) if row["update"] < first_update))
+    write_json_lines(path, (row.fields for row in read_metrics(path) if row.count("update") < first_update))
     with ExitStack() as opened:
         events: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
@@ -48,6 +49,16 @@ def metrics_log(path: Path, first_update: int) -> Iterator[Callable[[Mapping[str
                     events.add_scalar(name, value, row["update"])
 
         yield write
+
+
+def read_metrics(path: Path) -> list[JsonObject]:
+    """The rows of a log, without a last line that a kill cut off; none if the file is absent.
+
+    Raises:
+        InvalidRun: another line is not JSON.
+    """
+    rows = read_json_lines(path, InvalidRun)
+    return [JsonObject(row if isinstance(row, dict) else {}, str(path), InvalidRun) for row in rows]
 
 
 class InvalidRun(GnnplaceError):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,6 +173,25 @@ def test_a_run_is_not_resumed_with_another_model(opened: list[Remembering], tmp_
     assert len(read_json(start, GnnplaceError)["start"]) == 30
     start.write_text(start.read_text().replace("0" * 64, "1" * 64))
     with pytest.raises(InvalidRun, match="the run began with another model"):
+        train(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda kept: kept.clear(), "'ratio' is None"),
+        (lambda kept: kept.update(fastest=["a"]), "'fastest' is"),
+        (lambda kept: kept.update(fastest="z" * 30), "'fastest' names devices that the run does not have; start anew"),
+    ],
+)
+def test_a_damaged_start_is_refused(
+    change: Callable[[dict[str, Any]], None], expected: str, opened: list[Remembering], tmp_path: Path
+) -> None:
+    train(tmp_path, settings(2), should_stop=lambda: True)
+    kept = read_json(tmp_path / "start.json", GnnplaceError)
+    change(kept)
+    (tmp_path / "start.json").write_text(json.dumps(kept))
+    with pytest.raises(InvalidRun, match=f"start.json: {expected}"):
         train(tmp_path, resume=True)
 
 

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 from pathlib import Path
 from typing import get_type_hints
 
@@ -157,6 +158,20 @@ def test_every_option_is_also_a_keyword_argument() -> None:
     assert by_object.placement.assignment.tolist() == by_keywords.placement.assignment.tolist()
     with pytest.raises(TypeError, match="planer"):
         gnnplace.place(towers(), machine(3), planer="heft")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("evaluations", -5, "a whole number from 0 on"), ("evaluations", 1.5, "a whole number from 0 on"),
+        ("seed", None, "a whole number from 0 on"), ("max_groups", 0, "a whole number from 1 on"),
+        ("seconds", -1.0, "a number from 0 on"), ("seconds", float("nan"), "a number from 0 on"),
+        ("objective", "speed", "latency or throughput"), ("dims_objective", "median", "worst or mean"),
+    ],
+)  # fmt: skip
+def test_a_value_that_no_option_may_have_is_refused(option: str, value: object, expected: str) -> None:
+    with pytest.raises(GnnplaceError, match=f"^{option} is {re.escape(repr(value))}; expected {expected}$"):
+        gnnplace.place(towers(), machine(2), **{option: value})
 
 
 def test_a_problem_is_the_one_that_place_solves() -> None:

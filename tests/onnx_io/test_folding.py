@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
@@ -150,6 +151,24 @@ def test_a_result_that_would_make_the_model_large_is_not_folded(node: str, kept:
     text = f"g (float[1] x) => (float[?, ?] y) {{ {node} y = Add(x, a) }}"
     onnx.save(parsed(text, **constants), tmp_path / "large.onnx")
     assert read_onnx(tmp_path / "large.onnx").graph.op_types == kept
+
+
+def test_the_limit_of_a_result_counts_bytes_before_it_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, evaluate = list[int](), folding.evaluate
+
+    def noted(node: ir.Node, opset: int, arrays: list[np.ndarray]) -> object:
+        computed.append(arrays[0].itemsize)
+        return evaluate(node, opset, arrays)
+
+    monkeypatch.setattr(folding, "evaluate", noted)
+    text = "g (float[1] x) => (float[?] y) { a = Expand(one, shape) b = Cast<to = 1>(a) y = Add(x, b) }"
+    for dtype in (np.int32, np.int64):  # 2^18 numbers of 8 bytes exceed the limit of 1 MiB
+        onnx.save(parsed(text, one=np.ones(1, dtype), shape=np.array([2**18])), tmp_path / "m.onnx")
+        read_onnx(tmp_path / "m.onnx")
+    assert 4 in computed
+    assert 8 not in computed
 
 
 def test_a_large_weight_that_others_read_too_is_not_stored_twice(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from gnnplace.policy.network import (
     PolicyConfig,
     PolicyInputs,
     PolicyNetwork,
+    _OneThread,
     build_policy,
     policy_inputs,
 )
@@ -218,3 +219,18 @@ def test_times_of_a_schedule_that_are_switched_off_change_no_answer(blind: bool)
     moves.pair[..., [PAIR._fields.index(name) for name in SCHEDULE_PAIR]] += torch.arange(3.0)[:, None]
     moves.context[..., [CONTEXT._fields.index(name) for name in SCHEDULE_CONTEXT]] += 1.0
     assert torch.equal(network.logits(inputs, embeddings, moves), first) is blind
+
+
+def test_overlapping_blocks_of_one_thread_restore_the_threads_at_the_end_of_the_last() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        block = _OneThread()
+        block.__enter__()
+        block.__enter__()
+        block.__exit__()
+        assert torch.get_num_threads() == 1
+        block.__exit__()
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -50,6 +50,7 @@ def test_every_result_combines_those_of_the_shapes(objective: DimsObjective) -> 
         assert evaluation.feasible == all(e.feasible for e in found)
         assert (batch.makespan_s[index], batch.period_s[index]) == (evaluation.makespan_s, evaluation.period_s)
         assert (batch.shortfall_bytes[index] > 0) == (not evaluation.feasible)
+        assert batch.shortfall_bytes[index] == evaluation.shortfall_bytes.sum()
     ops, devices = np.arange(12), 1 - assignments[0]
     moves = several.evaluate_moves(assignments[0], ops, devices)
     for op in ops:
