@@ -93,14 +93,13 @@ class Pipeline(LocalDevices):
         self._slots.acquire()
         request.on_end.insert(0, self._ended)
         with self._lock:
-            if not self._closed:
-                request.number, request.devices_left = next(self._numbers), len(self._workers)
-                self._in_flight.add(request)
-                for worker in self._workers:
-                    worker.deliver((request, START, inputs[worker.device.name]))
-                return
-        self._slots.release()
-        raise closed_error()
+            if self._closed:
+                self._slots.release()
+                raise closed_error()
+            request.number, request.devices_left = next(self._numbers), len(self._workers)
+            self._in_flight.add(request)
+        for worker in self._workers:  # without the lock, as a copy that fails ends the request
+            worker.deliver((request, START, inputs[worker.device.name]))
 
     def give_up(self, request: Request) -> None:
         """Ends a request whose caller no longer waits."""

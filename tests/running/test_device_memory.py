@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from threading import Event, current_thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,57 @@ def test_a_copy_that_fails_fails_its_request_only(memory: StandIn, way: str) -> 
                     future.result(_PATIENCE_S)
             else:
                 assert future.result(_PATIENCE_S)[0].tolist() == [2 * number + 2] * 2
+
+
+def test_an_input_that_the_calling_thread_cannot_copy_fails_its_request_only(
+    memory: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(value: float) -> None:
+        if value == 1:
+            raise MemoryError("no room")
+
+    monkeypatch.setattr(worker, "_SMALL_BYTES", 2**16)
+    memory.before_into = fail
+    made = [
+        part("(float[N] x) => (float[N] a) { a = Neg(x) }", "cpu:0"),
+        part("(float[N] x, float[N] a) => (float[N] y) { y = Sub(x, a) }", "cpu:1"),
+    ]
+    with PlacedRunner(made, ["x"], ["y"], devices_of=python_devices) as runner:
+        for number in range(3):
+            future = runner.submit(None, feed(number))
+            if number == 1:
+                with pytest.raises(MeasurementFailed, match="a copy to 'cpu:1' failed: no room"):
+                    future.result(_PATIENCE_S)
+            else:
+                assert future.result(_PATIENCE_S)[0].tolist() == [2 * number] * 2
+
+
+@pytest.mark.parametrize("small_bytes", [0, 2**16])
+def test_seconds_of_parts_contain_no_copies_whichever_thread_makes_them(
+    small_bytes: int, memory: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+
+    def copied(value: float) -> None:
+        now_s[0] += 1.0
+
+    monkeypatch.setattr(worker, "_SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    memory.before_into = copied
+    if small_bytes:  # the second thread would copy outputs while the next part runs
+        memory.before_out = copied
+    with PlacedRunner(parts(), ["x"], ["y"], devices_of=python_devices) as runner:
+        runner.run(None, feed(0))
+        assert now_s == [3.0 if small_bytes else 1.0]
+        assert runner.part_s == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}
+
+
+def test_both_threads_of_a_device_stay_on_its_cores(memory: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = set[tuple[str, str]]()
+    monkeypatch.setattr(worker, "pin", lambda device: pinned.add((current_thread().name, device.name)))
+    with PlacedRunner(parts(), ["x"], ["y"], devices_of=python_devices) as runner:
+        runner.run(None, feed(0))
+    assert pinned == {("cpu:0", "cpu:0"), ("cpu:1", "cpu:1"), ("cpu:1 copies", "cpu:1")}
 
 
 def test_state_that_a_device_makes_and_reads_is_not_copied(memory: StandIn) -> None:
