@@ -36,6 +36,8 @@ _ONE_RUNTIME = "pip uninstall -y onnxruntime && pip install --force-reinstall --
 """Removes the build that gnnplace requires, and with it files of the other one, which is then installed anew."""
 _BUILD_OF_EXTRA = {"gpu": "onnxruntime-gpu", "openvino": "onnxruntime-openvino"}
 _GPU = f"pip install 'gnnplace[gpu]' && {_ONE_RUNTIME.format(_BUILD_OF_EXTRA['gpu'])}"
+_DRIVER = "install NVIDIA's driver, if this machine has a GPU"
+_SLICES = "pip install -U cuda-bindings; slices also need a driver for CUDA 12.5 or newer"
 _REINSTALL = "pip install --force-reinstall gnnplace"
 
 
@@ -150,25 +152,38 @@ def _devices(name: str) -> Check:
 
 
 def _cuda(name: str) -> Check:
-    """Loads CUDA's libraries, makes a slice, and runs a small model on the first GPU, in processes that end."""
-    from gnnplace.devices.cuda_driver import gpus
+    """Loads CUDA's libraries, runs a small model on each GPU, and makes a slice, in processes that end."""
+    from gnnplace.devices.cuda_driver import cuda_version, gpus
     from gnnplace.devices.detect import halves
     from gnnplace.measuring.busy import shared_slices
     from gnnplace.measuring.provider_profile import small_model_refusal
-    from gnnplace.running.cuda_libraries import load_cuda_libraries, remedy
+    from gnnplace.running.cuda_libraries import load_cuda_libraries, needed_cuda, remedy
     from gnnplace.running.devices import cuda_is_offered, parse_device
 
-    there = gpus()
-    if not there or not cuda_is_offered():
+    there, driver, needed = [f"cuda:{gpu.index}" for gpu in gpus()], cuda_version(), needed_cuda()
+    if not cuda_is_offered():
         return Check(name, "ok", "nothing that ONNX Runtime could use" if there else "no GPU, so nothing to load")
+    if driver is None:
+        return Check(name, "missing", "ONNX Runtime has CUDA, but there is no NVIDIA driver", _DRIVER)
+    if needed is not None and driver < needed[:1]:
+        versions = f"NVIDIA's driver runs CUDA up to {_dotted(driver)}, and ONNX Runtime needs {_dotted(needed)}"
+        return Check(name, "broken" if there else "missing", versions, "update NVIDIA's driver")
+    if not there:
+        return Check(name, "ok", "no GPU that the driver shows, so nothing to load")
     if missing := load_cuda_libraries():
         return Check(name, "missing", f"{', '.join(missing)} cannot be loaded", remedy(missing))
-    if refused := small_model_refusal("cuda:0"):
-        return Check(name, "broken", refused, _GPU)
-    slices = halves(0)
+    for device in there:
+        if refused := small_model_refusal(device):
+            return Check(name, "broken", f"{device}: {refused}", _GPU)
+    ran = f"a model ran on {', '.join(there)}"
+    slices = [name for gpu in gpus() for name in halves(gpu.index)]
     if shared := shared_slices(map(parse_device, slices)):
-        return Check(name, "missing", f"a model ran on cuda:0; {shared[0]}", "pip install -U cuda-bindings")
-    return Check(name, "ok", f"a model ran on cuda:0; it can be used as {' and '.join(slices) or 'a whole'}")
+        return Check(name, "missing", f"{ran}; {shared[0]}", _SLICES)
+    return Check(name, "ok", f"{ran}; {'slices: ' + ', '.join(slices) if slices else 'no slices'}")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _links(name: str) -> Check:

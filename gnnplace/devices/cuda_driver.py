@@ -56,6 +56,16 @@ def _visible(visible: str | None, order: str | None) -> tuple[Gpu, ...]:
         return ()
 
 
+def cuda_version() -> tuple[int, int] | None:
+    """The newest version of CUDA, such as (13, 0), that the driver of this machine runs; None without a driver."""
+    version = ctypes.c_int()
+    try:
+        _call(_driver(), "cuDriverGetVersion", ctypes.byref(version))
+    except RuntimeError:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
 def gpus_of(driver: Any) -> list[Gpu]:
     """The GPUs of an open driver library.
 

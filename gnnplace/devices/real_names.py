@@ -48,13 +48,14 @@ _BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
 _BEGINNING = re.compile(_HOST + r"(?:cpu|cuda|ep):")
 _DIGITS = 5  # at most, of the index of a core, GPU or slice
 _CORE_SET_OPTIONS = ("spinning", "parallel")
+_CUDA_GRAPHS = ("enable_cuda_graph", "trt_cuda_graph_enable")
 _REFUSED = {
-    "enable_cuda_graph": "a CUDA graph replays one set of buffers, and parts get new ones at every run",
+    **dict.fromkeys(_CUDA_GRAPHS, "a CUDA graph replays one set of buffers, and parts get new ones at every run"),
     "peer": "values cross from GPU to GPU through the host",
     "user_compute_stream": "gnnplace makes the streams that sessions share",
-    "device_id": "it is in the device's name, cuda:K",
+    "device_id": "it is in the device's name",
 }
-"""Options of the CUDA provider that cannot be on, and why."""
+"""Options of providers on NVIDIA's GPUs that cannot be set, except to turn a CUDA graph off, and why."""
 _FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...], on another host HOST/cpu:K"
 
 
@@ -243,16 +244,21 @@ def parse_real(name: str) -> RealDevice:
                     f"device {name!r}: this provider's devices are GPUs; write ep:{match['provider']}:0"
                 )
             device_id = str(int(gpu[1] or 0))
+            _check_options(name, options)
         return RealDevice(name, provider, device_id, cores, memory_bytes, options=options, host=host)
-    for key, reason in _REFUSED.items():
-        if key in options and (key, options[key]) != ("enable_cuda_graph", "0"):
-            raise InvalidTopology(f"device {name!r}: {key} cannot be set: {reason}")
+    _check_options(name, options)
     sms, index, own = (_number(name, options, key) for key in ("sms", "slice", "own_stream"))
     if sms == 0 or (sms is None and index is not None):
         raise InvalidTopology(f"device {name!r}: a slice needs its streaming multiprocessors, for example sms=66")
     return RealDevice(
         name, CUDA_PROVIDER, str(int(match["gpu"])), cores, memory_bytes, sms, index or 0, bool(own), options, host
     )
+
+
+def _check_options(name: str, options: Mapping[str, str]) -> None:
+    for key, reason in _REFUSED.items():
+        if key in options and not (key in _CUDA_GRAPHS and options[key].lower() in ("0", "false")):
+            raise InvalidTopology(f"device {name!r}: {key} cannot be set: {reason}")
 
 
 def _options(name: str, text: str | None) -> dict[str, str]:

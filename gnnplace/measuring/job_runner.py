@@ -58,7 +58,8 @@ class JobRunner:
         """Measures models that are not failures beside each other and the reference.
 
         Each answer has `[2, R]` seconds, those of the model and those of the reference, or a failure. A model that fails is
-        removed and the others start again; when the process ends for an unknown cause, each model is measured alone.
+        removed and the others start again. When the process ends for an unknown cause, or a GPU has no memory for all models, each
+        is measured alone.
         """
         answers = [model if isinstance(model, Answer) else Answer(None) for model in models]
         candidates = {index: model for index, model in enumerate(models) if not isinstance(model, Answer)}
@@ -73,7 +74,11 @@ class JobRunner:
                     rows = answer.samples[[position, -1]]
                     rows = rows[:, np.isfinite(rows[0])]  # not the rounds after it was abandoned
                     answers[index] = Answer(rows, part_s=answer.part_s[position : position + 1])
-            elif answer.culprit is not None and answer.culprit < len(together):
+            elif (
+                answer.culprit is not None
+                and answer.culprit < len(together)
+                and not (answer.exhausted and len(together) > 1)
+            ):
                 answers[together.pop(answer.culprit)] = answer
                 waiting.append(together)
             elif len(together) == 1:

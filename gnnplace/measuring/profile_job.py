@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import onnxruntime as ort
@@ -31,6 +32,11 @@ class ProfileJob:
     rule: StoppingRule
     limit_s: float = math.inf
     """Seconds for loading and running the model, where the limit of the process is longer."""
+
+    @property
+    def lighter(self) -> Self:
+        """Itself, as a GPU holds one session of it."""
+        return self
 
     def execute(self, state: ProcessState) -> Answer:
         """`[2, R]` seconds of the profiled session and of the plain one; off the CPU provider `[1, R]` of the plain one."""

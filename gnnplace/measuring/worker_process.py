@@ -1,5 +1,7 @@
 """Jobs that execute placed models in an isolated process, and their answers."""
 
+from __future__ import annotations
+
 import math
 import re
 import time
@@ -8,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -27,10 +29,10 @@ _TRIES = 2
 _LOADED = (0, 1, 1, 0, 1, 0, 0, 1)  # sides of a pair in the order of loading
 _PAIRS = ((0, 1), (3, 2), (5, 4), (6, 7))  # which of these are measured together: A and B
 _NO_MEMORY = re.compile(
-    r"out of memory|failed to allocate|available memory of \d+ is smaller|ALLOC_FAILED|cudaErrorMemoryAllocation",
+    r"out of memory|failed to allocate|available memory of \d+ is smaller|ALLOC(?:ATION)?_FAILED|cudaErrorMemoryAllocation|answers error 2\b",
     re.IGNORECASE,
 )
-"""How ONNX Runtime, CUDA and its libraries say that no memory is left on a GPU."""
+"""How ONNX Runtime, CUDA, its libraries and `cuda_driver` say that no memory is left on a GPU."""
 _LOADING_SHARE = 0.1  # of the seconds of a paired measurement: if two loadings of each take longer, there are no more
 
 
@@ -106,6 +108,10 @@ class Task(Protocol):
     def limit_s(self) -> float:
         """Seconds after which the process is stopped, where the limit of the process is longer."""
 
+    @property
+    def lighter(self) -> Task:
+        """The same work with fewer sessions at a time, for a GPU without memory for all; itself where there is none."""
+
     def execute(self, state: ProcessState) -> Answer:
         """Runs in the process."""
 
@@ -122,6 +128,11 @@ class Job:
     """Requests per repeat, pipelined when there are several; seconds are per request."""
     seed: int = 0
     """Seed of the order of the runs in each round."""
+
+    @property
+    def lighter(self) -> Self:
+        """Itself: candidates beside each other need all their sessions."""
+        return self
 
     def execute(self, state: ProcessState) -> Answer:
         """Loads all candidates and measures them; a failure names the candidate."""
@@ -140,10 +151,17 @@ class PairedJob:
     """Seconds for loading and running both, where the limit of the process is longer."""
     requests: int = 1
     """Requests per run, pipelined when there are several; seconds are per request."""
+    most_loadings: int = 4
+    """How often each may be loaded, where `Setup.loadings` allows it."""
+
+    @property
+    def lighter(self) -> Self:
+        """The measurement with each placement loaded once."""
+        return self if self.most_loadings == 1 else replace(self, most_loadings=1)
 
     def execute(self, state: ProcessState) -> Answer:
         """The samples that `difference_of` takes; a failure names the model."""
-        rng, loadings = np.random.default_rng(self.seed), state.setup.loadings
+        rng, loadings = np.random.default_rng(self.seed), min(self.most_loadings, state.setup.loadings)
 
         def measure(calls: Sequence[Callable[[], float]]) -> FloatArray:
             pairs = [(calls[a], calls[b]) for a, b in _PAIRS[: len(calls) // 2]]
@@ -248,7 +266,7 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
         """The answer to a job; a job that fails, crashes or hangs is no exception.
 
         When the process is lost, or its memory or that of a GPU runs out while it holds sessions of earlier jobs, a fresh
-        process tries the job once more.
+        process tries the job once more. Where the memory of a GPU ran out, it tries the job's `lighter` form, if there is one.
 
         Raises:
             MeasurementFailed: the process never started.
@@ -260,9 +278,10 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
                 self.start()
                 self._has_worked = True
                 answer = self.call(job, min(job.limit_s, self._timeout_s))
-                if answer.exhausted and not fresh and not lost:
+                if answer.exhausted and not lost and not (fresh and job.lighter is job):
                     self.close()
                     lost.append(answer.failure)
+                    job = job.lighter
                     continue
                 return replace(answer, retries=len(lost))
             except ProcessEnded as end:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
+from onnxruntime.capi import build_and_package_info
 
 _INSTALL = "pip install 'onnxruntime-gpu[cuda,cudnn]'"
 _FAILURE = re.compile(r"^Failed to load (\S+?):", re.MULTILINE)  # what preload_dlls prints
@@ -30,6 +31,12 @@ def load_cuda_libraries() -> tuple[str, ...]:
     for folder in _library_folders() if missing or not _loads(_CUDNN) else ():
         missing = _preload(str(folder))
     return (*missing, *(name for name in (_CUDNN, _DRIVER) if not _loads(name)))
+
+
+def needed_cuda() -> tuple[int, ...] | None:
+    """The version of CUDA, such as (13, 0), that the installed ONNX Runtime was built for; None for a build without CUDA."""
+    text = getattr(build_and_package_info, "cuda_version", "")
+    return tuple(map(int, text.split("."))) if text else None
 
 
 def remedy(missing: Sequence[str]) -> str:

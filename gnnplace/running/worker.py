@@ -225,7 +225,9 @@ class Worker:
         for name in step.releases:
             values.pop(name, None)
         is_last = step is self.steps[-1]
-        request.part_s[step.number] = time.perf_counter() - begin_s  # without copies, of which other devices may make some
+        request.part_s[step.number] = (
+            time.perf_counter() - begin_s
+        )  # without copies, of which other devices may make some
         if self._copier is None:
             self._hand_on(step, request, outputs, outputs)
             if is_last:

@@ -2,6 +2,7 @@
 
 import json
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -96,28 +97,81 @@ def test_builds_of_onnx_runtime_that_overwrite_each_other_are_detected(monkeypat
     assert (alone.state, alone.mend) == ("broken", "pip install --force-reinstall --no-deps onnxruntime-gpu")
 
 
+@pytest.mark.parametrize(("extra", "build"), [("gpu", "onnxruntime-gpu"), ("openvino", "onnxruntime-openvino")])
+def test_an_extra_with_a_build_of_its_own_removes_the_other_build(
+    extra: str, build: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda name: [f"{build}>=99; extra == '{extra}'"])
+    (found,) = [check for check in installation._packages() if check.name == f"extra {extra}"]
+    assert found.mend == f"pip install 'gnnplace[{extra}]' && {installation._ONE_RUNTIME.format(build)}"
+
+
+def test_the_page_about_gpus_installs_as_the_doctor_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gpus.md").read_text(encoding="utf-8")
+    assert installation._GPU.replace(" && ", "\n", 1) in page
+
+
+def test_the_extra_for_gpus_brings_the_libraries_of_cuda() -> None:
+    assert [name for name in metadata.requires("gnnplace") or [] if name.startswith("onnxruntime-gpu[cuda,cudnn]")]
+
+
+class Machine:
+    """GPUs, driver, libraries and slices of a machine, as the doctor sees them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gpus = (Gpu(0, "NVIDIA H100", 80 * 2**30, 132), Gpu(1, "NVIDIA H100", 80 * 2**30, 132))
+        self.driver: tuple[int, int] | None = (13, 0)
+        self.offers_cuda = True
+        self.missing: tuple[str, ...] = ()
+        self.refused: dict[str, str] = {}
+        self.shared: tuple[str, ...] = ()
+        replace = monkeypatch.setattr
+        replace(cuda_driver, "gpus", lambda: self.gpus)
+        replace(cuda_driver, "cuda_version", lambda: self.driver)
+        replace(cuda_libraries, "needed_cuda", lambda: (13, 0))
+        replace(detect, "multiprocessors", lambda gpu: 132)
+        replace(devices, "cuda_is_offered", lambda: self.offers_cuda)
+        replace(cuda_libraries, "load_cuda_libraries", lambda: self.missing)
+        replace(provider_profile, "small_model_refusal", self.refused.get)
+        replace(busy, "shared_slices", lambda devices: self.shared)
+
+    def check(self) -> tuple[str, str, str]:
+        found = installation._cuda("CUDA")
+        return found.state, found.found, found.mend
+
+
 def test_what_a_gpu_lacks_is_named_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing: tuple[str, ...] = ("libcublas.so.13",)
-    refused: str | None = "no kernel image is available"
-    shared: tuple[str, ...] = ("cuda:0[sms=64] is not isolated: cuda-bindings is not installed",)
-    monkeypatch.setattr(cuda_driver, "gpus", lambda: (Gpu(0, "NVIDIA H100", 80 * 2**30, 132),))
-    monkeypatch.setattr(detect, "multiprocessors", lambda gpu: 132)
-    monkeypatch.setattr(devices, "cuda_is_offered", lambda: False)
-    assert installation._devices("devices").mend == f"pip install 'gnnplace[gpu]' && {ONE_BUILD}"
-    assert "cuda:0 NVIDIA H100, which ONNX Runtime cannot use" in installation._devices("devices").found
-    monkeypatch.setattr(devices, "cuda_is_offered", lambda: True)
-    monkeypatch.setattr(cuda_libraries, "load_cuda_libraries", lambda: missing)
-    monkeypatch.setattr(provider_profile, "small_model_refusal", lambda device: refused)
-    monkeypatch.setattr(busy, "shared_slices", lambda devices: shared)
-    found = installation._cuda("CUDA")
-    assert (found.state, found.found) == ("missing", "libcublas.so.13 cannot be loaded")
-    assert found.mend == "pip install 'onnxruntime-gpu[cuda,cudnn]'"
-    missing = ()
-    assert (installation._cuda("CUDA").state, installation._cuda("CUDA").found) == ("broken", refused)
-    refused = None
-    found = installation._cuda("CUDA")
-    assert (found.state, found.mend) == ("missing", "pip install -U cuda-bindings")
-    assert found.found.startswith("a model ran on cuda:0; cuda:0[sms=64] is not isolated")
-    shared = ()
-    slices = "cuda:0[sms=64,slice=0] and cuda:0[sms=64,slice=1]"
-    assert installation._cuda("CUDA").found == f"a model ran on cuda:0; it can be used as {slices}"
+    machine = Machine(monkeypatch)
+    ran = "a model ran on cuda:0, cuda:1"
+    slices = ", ".join(f"cuda:{gpu}[sms=64,slice={half}]" for gpu in (0, 1) for half in (0, 1))
+    assert machine.check() == ("ok", f"{ran}; slices: {slices}", "")
+    machine.shared = ("cuda:0[sms=64] is not isolated: cuda-bindings is not installed",)
+    state, found, mend = machine.check()
+    assert (state, found) == ("missing", f"{ran}; {machine.shared[0]}")
+    assert mend.startswith("pip install -U cuda-bindings;")
+    machine.refused["cuda:1"] = "no kernel image is available"
+    assert machine.check()[:2] == ("broken", "cuda:1: no kernel image is available")
+    machine.missing = ("libcublas.so.13",)
+    install = "pip install 'onnxruntime-gpu[cuda,cudnn]'"
+    assert machine.check() == ("missing", "libcublas.so.13 cannot be loaded", install)
+
+
+def test_a_driver_that_is_absent_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    machine.driver = (12, 4)
+    too_old = "NVIDIA's driver runs CUDA up to 12.4, and ONNX Runtime needs 13.0"
+    assert machine.check() == ("broken", too_old, "update NVIDIA's driver")
+    machine.gpus, machine.driver = (), None
+    assert machine.check()[:2] == ("missing", "ONNX Runtime has CUDA, but there is no NVIDIA driver")
+    machine.driver = (13, 1)
+    assert machine.check()[0] == "ok"
+    machine.offers_cuda = False
+    assert machine.check()[:2] == ("ok", "no GPU, so nothing to load")
+
+
+def test_a_gpu_that_onnx_runtime_cannot_use_is_named_with_the_build_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    machine.offers_cuda = False
+    found = installation._devices("devices")
+    assert found.mend == f"pip install 'gnnplace[gpu]' && {ONE_BUILD}"
+    assert "cuda:1 NVIDIA H100, which ONNX Runtime cannot use" in found.found

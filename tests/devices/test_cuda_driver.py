@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,7 @@ from gnnplace.devices import cuda_driver
 from gnnplace.devices.cuda_driver import (
     Gpu,
     copied_to_host,
+    cuda_version,
     free_pinned_memory,
     gpus,
     gpus_of,
@@ -47,6 +49,10 @@ class Driver:
 
     def cuInit(self, flags: int) -> int:  # noqa: N802  # the driver's names, here and below
         return _OK if self.gpus else _NO_DEVICE
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = 12040
+        return _OK
 
     def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
         count._obj.value = len(self.gpus)
@@ -118,11 +124,12 @@ class Driver:
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A fresh process without settings for CUDA, whose driver is the stand-in."""
 
-    def run(*_: Any, **__: Any) -> SimpleNamespace:
-        try:
-            found = [vars(gpu) for gpu in gpus_of(Driver())]
-        except RuntimeError:
-            found = []
+    def run(*_: Any, env: dict[str, str] | None = None, **__: Any) -> SimpleNamespace:
+        with patch.dict(os.environ, os.environ if env is None else env, clear=env is not None):
+            try:
+                found = [vars(gpu) for gpu in gpus_of(Driver())]
+            except RuntimeError:
+                found = []
         return SimpleNamespace(stdout=json.dumps(found))
 
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
@@ -152,6 +159,22 @@ def test_gpus_have_the_indices_that_cuda_gives_them(
     assert list(gpus()) == [
         Gpu(index, name, memory, cores, str(uuid)) for index, (name, uuid, cores, memory) in enumerate(found)
     ]
+
+
+def test_the_driver_is_asked_again_where_the_settings_changed(environment: pytest.MonkeyPatch) -> None:
+    assert [gpu.name for gpu in gpus()] == [FAST[0], SLOW[0]]
+    environment.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert [gpu.name for gpu in gpus()] == [SLOW[0], FAST[0]]
+    environment.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.name for gpu in gpus()] == [FAST[0]]
+
+
+def test_the_driver_states_its_version_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "_driver", Driver)
+    assert cuda_version() == (12, 4)
+    monkeypatch.undo()
+    monkeypatch.setattr(cuda_driver, "_LIBRARY", "libabsent.so")
+    assert cuda_version() is None
 
 
 def test_the_program_that_asks_the_driver_needs_no_package() -> None:

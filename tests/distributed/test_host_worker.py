@@ -23,6 +23,18 @@ def host() -> HostWorker:
     return worker
 
 
+def test_a_host_drives_its_gpu_from_free_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *free = sorted(os.sched_getaffinity(0))
+    worker = HostWorker("host1", {f"host1/cpu:{first}": [], "host1/cuda:0": []}, {})
+
+    def stop() -> None:
+        raise MeasurementFailed("the workers are made")
+
+    monkeypatch.setattr(worker, "_start", stop)
+    assert isinstance(worker.load({}, 0), MeasurementFailed)
+    assert [made.device.cores for made in worker._workers.values()] == [(first,), tuple(free)]
+
+
 @pytest.mark.parametrize("forgotten_first", [True, False])
 def test_a_request_that_is_forgotten_ends_whether_it_arrives_before_or_after(
     host: HostWorker, forgotten_first: bool

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -19,8 +19,10 @@ import pytest
 from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring import worker_process
+from gnnplace.measuring.job_runner import JobRunner
 from gnnplace.measuring.paired import PairRule
-from gnnplace.measuring.worker_process import Job, PairedJob, ProcessState, Setup, WorkerProcess
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.measuring.worker_process import Answer, Job, PairedJob, ProcessState, Setup, WorkerProcess
 from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.runner import PlacedRunner
@@ -254,6 +256,57 @@ def test_a_gpu_without_memory_left_is_freed_of_earlier_sessions_before_the_place
         answer = worker.run(Job((never,), QUICK))
         assert (answer.samples, answer.retries, answer.culprit) == (None, 1, 0)
         assert "out of memory" in answer.failure
+
+
+def test_a_pair_loads_each_placement_once_where_a_gpu_has_no_room_for_more() -> None:
+    on_gpu, rule = (dataclasses.replace(GOOD[0], device="cuda:0"),), PairRule(max_s=0.5)
+    setup = dataclasses.replace(SETUP, loadings=4)
+    with WorkerProcess(setup, timeout_s=60.0) as worker:
+        worker._prepare = partial(_with_a_small_gpu, setup)
+        answer = worker.run(PairedJob((on_gpu, on_gpu), rule, seed=0))
+        assert (answer.failure, answer.retries) == ("", 1)
+        assert answer.samples is not None
+
+
+class Beside(JobRunner):
+    """A GPU with room for two models beside each other, and never for the model named `never`."""
+
+    def __init__(self) -> None:
+        self.together: list[list[str]] = []
+
+    def job(self, candidates: Sequence[Any], rule: StoppingRule) -> Any:
+        return [name for (name,) in candidates]
+
+    def run(self, job: Any) -> Answer:
+        self.together.append(job)
+        for culprit, name in enumerate(job):
+            if culprit == 2 or name == "never":
+                return Answer(None, "out of memory", culprit, exhausted=True)
+        return Answer(np.ones((len(job) + 1, 3)), part_s=(np.zeros(0),) * len(job))
+
+
+def test_models_that_lack_memory_beside_each_other_are_measured_alone() -> None:
+    runner = Beside()
+    answers = runner.beside([(name,) for name in ("a", "b", "c", "never")], QUICK)
+    assert [answer.failure for answer in answers] == ["", "", "", "out of memory"]
+    assert sorted(map(len, runner.together)) == [1, 1, 1, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_memory"),
+    [
+        ("CUDA failure 2: out of memory", True),
+        ("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True),
+        ("CUBLAS_STATUS_ALLOC_FAILED", True),
+        ("CUDA's cuMemHostAlloc answers error 2", True),
+        ("CUDA's cuMemHostAlloc answers error 201", False),
+        ("Non-zero status code: Gather: index out of range", False),
+    ],
+)
+def test_messages_of_memory_that_ran_out_are_known(text: str, is_memory: bool) -> None:
+    on_gpu = dataclasses.replace(GOOD[0], device="cuda:0")
+    assert worker_process._on_gpu_without_memory([on_gpu], MeasurementFailed(text)) is is_memory
+    assert not worker_process._on_gpu_without_memory(GOOD, MeasurementFailed(text))
 
 
 @pytest.mark.parametrize(("timeout_s", "limit_s"), [(1.0, math.inf), (60.0, 1.0)])

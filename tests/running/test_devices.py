@@ -14,7 +14,7 @@ from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.part import Part
-from gnnplace.running import devices
+from gnnplace.running import devices, pipeline
 from gnnplace.running.devices import (
     create_session,
     is_real,
@@ -113,6 +113,22 @@ def test_missing_libraries_are_named_with_the_command_that_brings_them(monkeypat
         monkeypatch.setattr(devices, "load_cuda_libraries", lambda missing=missing: missing)
         with pytest.raises(MissingDependency, match=rf"{missing[0]} cannot be loaded: .*{mend}"):
             create_session(MODEL, parse_device("cuda:0"))
+
+
+def test_cuda_libraries_are_loaded_before_a_session_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_cuda(monkeypatch, ["CUDAExecutionProvider"], {})
+    session, events = devices.ort.InferenceSession, list[str]()
+    monkeypatch.setattr(devices.ort, "InferenceSession", lambda *a, **k: events.append("session") or session())
+    monkeypatch.setattr(devices, "load_cuda_libraries", lambda: events.append("libraries") or ())
+    create_session(MODEL, parse_device("cuda:0"))
+    assert events == ["libraries", "session"]
+
+
+def test_a_placed_model_drives_a_gpu_from_free_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = tuple(CORES[1:])
+    monkeypatch.setattr(pipeline, "Pipeline", lambda workers, cache, most: workers)
+    workers: Any = pipeline.python_devices({f"cpu:{CORES[0]}": [], "cuda:0": []}, 2)
+    assert [worker.device.cores for worker in workers] == [(CORES[0],), free]
 
 
 def test_threads_that_drive_gpus_have_cores_on_which_no_device_computes(monkeypatch: pytest.MonkeyPatch) -> None:
