@@ -121,7 +121,7 @@ def _runtime(name: str) -> Check:
     found = f"{', '.join(map(' '.join, builds.items()))}; offers {', '.join(offered)}"
     for build, provider in (("onnxruntime-gpu", "CUDA"), ("onnxruntime-openvino", "OpenVINO")):
         if build in builds and len(builds) > len(folders):
-            lies = f"{found}; these packages hold the same files, of which each had the last one that was installed"
+            lies = f"{found}; these packages overwrite each other's files, and those of the last one that was installed are active"
             return Check(name, "missing" if provider in offered else "broken", lies, _ONE_RUNTIME.format(build))
         if build in builds and provider not in offered:
             again = f"pip install --force-reinstall --no-deps {build}"

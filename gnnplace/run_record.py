@@ -218,8 +218,9 @@ class ExecutedStepRecord(TypedDict):
 class RunRecord(TypedDict):
     """The content of `run.json`.
 
-    `measured` is present if and only if rewards were measured. The makespans of `summary`, `planners`, `history` and
-    `stages` are then measured seconds, otherwise simulated ones.
+    `measured` is null unless rewards were measured. The seconds of `summary`, `planners`, `history` and
+    `stages` are then measured, otherwise simulated; where the throughput is the objective, `history` and `stages` have seconds per
+    pipelined step.
     """
 
     format: Literal["gnnplace.run/1"]

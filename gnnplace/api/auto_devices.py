@@ -15,9 +15,9 @@ AUTO = "auto"
 
 
 def auto_for(workload: Workload, topology: Topology, on_warning: Callable[[str], None]) -> Topology:
-    """The topology of `auto` without the providers that refuse a model, each of which `on_warning` hears of.
+    """The topology of `auto` without the providers that refuse a model; `on_warning` receives a line for each of these.
 
-    ONNX Runtime's own providers, for CPUs and for CUDA, run every model. Of another one, the first device runs the model once,
+    ONNX Runtime's own providers, for CPUs and for CUDA, run every model. For each other provider, the first device runs the model once,
     unless the model was profiled on such a device before.
     """
     model = workload.onnx

@@ -48,7 +48,7 @@ class Finalist:
 
 
 def finalists_of(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[Finalist]:
-    """The best few placements of the search, each once and best first, and those of other planners.
+    """The best few distinct placements of the search, best first, then one placement of each other planner.
 
     The search kept the lowest of many single measurements, which was probably a lucky one; so the next best placements are
     executed as well.

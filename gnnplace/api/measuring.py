@@ -47,9 +47,9 @@ _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
 _CHANGED = 1.5
 """Factor between the stored and the present seconds of a model beyond which it is profiled again."""
 _QUICK = StoppingRule(warmup=2, min_repeats=5, max_repeats=20, max_s=0.5, patience_s=PATIENCE_S)
-"""Stopping rule of the runs that tell."""
+"""Stopping rule of the runs that show whether a stored profile still holds."""
 _PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01, patience_s=PATIENCE_S)
-"""Stopping rule of these placements, which run in turns."""
+"""Stopping rule of the random placements that profile segments, which run in turns."""
 
 
 def profiled(

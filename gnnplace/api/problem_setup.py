@@ -87,7 +87,7 @@ class ProblemSetup:
     ) -> ProblemSetup:
         """A workload on devices with the costs of `cost`; None: those measured on this machine, else those of the roofline.
 
-        Of the options, `objective`, `max_groups`, `dims_objective` and `measure` count. Measured costs belong to kinds of
+        Of the options, `objective`, `max_groups`, `dims_objective`, `measure` and `ray` count. Measured costs belong to kinds of
         devices of this machine and never apply to presets. Ops that their runtime fuses share a group. With `measure`, every
         planner decides on groups, since each group is compiled once.
 

@@ -225,7 +225,7 @@ class MeasurementStore:
         self._add("kernel", (kind, model, json.dumps(kernel_of_op.tolist())))
 
     def forget_model(self, kinds: Collection[str], model: str) -> None:
-        """Deletes what devices of these kinds took for the ops and segments of a model."""
+        """Deletes the stored seconds of a model's ops and segments on devices of these kinds."""
         with self._connected() as connection:
             for table in ("op", "segment"):
                 connection.executemany(

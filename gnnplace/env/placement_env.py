@@ -1,7 +1,8 @@
 """The Gymnasium environment of one placement; observations are dictionaries of arrays of fixed shape.
 
-`static` entries depend on the problem alone, `dynamic` entries change with every step. Times are fractions of the mean unit
-time (static) or of the current makespan (dynamic), bytes are fractions of the graph's totals: no entry has seconds or bytes.
+`static` entries depend on the problem alone, `dynamic` entries change with every step. No entry has seconds or bytes. Times are
+fractions of the mean unit time (static), of the current makespan (dynamic), or of the reference time (`candidate_change`). Bytes are
+fractions of the graph's totals, and the peak memory is a fraction of the memory of its device.
 """
 
 from collections.abc import Mapping

@@ -90,9 +90,9 @@ def chosen_sessions(
 
 
 def with_whole_models(plain: PlainSessions, whole: Mapping[str, Evaluation]) -> PlainSessions:
-    """The sessions where placements of the whole model on one device, by its name, count as what they are: plain sessions.
+    """Counts placements of the whole model on one device, by its name, as plain sessions, which they are.
 
-    A reference that was chosen in a busy moment would otherwise be beaten by a plain session.
+    Otherwise such a placement would look like an improvement on a reference that was measured in a busy moment.
     """
     device = min(whole, key=lambda name: whole[name].makespan_s, default="")
     if plain.best_s is None or not device or whole[device].makespan_s >= plain.best_s:

@@ -39,7 +39,7 @@ _TRIPS, _BURSTS = 1000, 6
 _MOST_PAIRS = 3
 _PAUSE_S = 0.1
 _RESIGNED = 10.0
-"""Multiple of the patience that was of no use for which no measurement of the process waits again."""
+"""After waiting in vain, no measurement of the process waits for this multiple of the patience."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 Trips = Mapping[str, float]
@@ -78,7 +78,7 @@ def round_trips() -> Trips:
 
 @dataclass
 class Resignation:
-    """How long the measurements of a process do not wait, as waiting was of no use."""
+    """Time until which the measurements of a process do not wait, because waiting was in vain."""
 
     until_s: float = -math.inf
 
@@ -87,7 +87,7 @@ _OF_PROCESS = Resignation()
 
 
 class NearCores:
-    """Tells one measurement which of its work the host disturbed, and makes it wait until the cores are near each other again."""
+    """Detects the rounds of one measurement in which the host moved its cores, and waits until the cores are near each other again."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class NearCores:
         self.moved()
 
     def moved(self) -> bool:
-        """Whether the cores are far from each other now, so that the work since the last call is in vain; then waits until they are near."""
+        """Whether the cores were far from each other at this call. If so, it waits until they are near, and the caller drops its last round."""
         if self.lost_s >= self._patience_s or self._clock() < self._resigned.until_s:
             self._since_s = self._clock()
             return False

@@ -150,7 +150,7 @@ def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
 
 
 def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
-    """Seconds of each kernel by name: the lower quartile of its runs, without the first `skip`, as half of short runs find cold caches."""
+    """Seconds of each kernel by name: the lower quartile of its runs after the first `skip`, as half of the short runs find cold caches."""
     runs: dict[str, list[float]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):

@@ -98,7 +98,7 @@ class ExternalWeight(NamedTuple):
 def external_weights(model: Path | bytes, folder: Path | None = None) -> list[ExternalWeight]:
     """The initialisers of the main graph that lie in files of the model's folder; `folder` is that of a model in memory.
 
-    None of a file that is no model, or breaks the rules: a runtime says why.
+    Empty for a file that is no model or breaks the format; the runtime that loads it reports why.
     """
     found = []
     with suppress(DecodeError, KeyError, ValueError):
@@ -179,7 +179,7 @@ def refer(graph: onnx.GraphProto, outside: Mapping[str, ir.ExternalTensor]) -> N
 def light_copy(model: OnnxModel, folder: Path) -> tuple[ir.Model, Path]:
     """The same nodes with all weights in external files, and the folder of these files.
 
-    The weights are written to one file in `folder`, unless those inside the model file are small altogether.
+    The weights are written to one file in `folder`, unless those inside the model file have at most 1 MiB together.
     """
     values = [value.const_value for graph in model.model.graphs() for value in graph.initializers.values()]
     inside = sum(tensor.nbytes for tensor in values if tensor is not None and not isinstance(tensor, ir.ExternalTensor))

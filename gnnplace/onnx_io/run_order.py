@@ -16,7 +16,7 @@ Producers = Mapping[int, Set[int]]
 
 
 def runtime_order(listed: Sequence[int], producers: Producers) -> list[int]:
-    """Nodes in the order in which a session runs them whose file has them as `listed`.
+    """The order in which a session runs the nodes of a file that lists them as `listed`.
 
     >>> runtime_order([0, 1, 2], {0: set(), 1: set(), 2: {0, 1}})
     [1, 0, 2]

@@ -27,7 +27,7 @@ class PlannerEntry:
     function: str = "plan"
     """Name of the function `(problem, budget, seed) -> Solution` in the module."""
     takes_all_ops: bool = False
-    """True for planners of nearly linear time: they place large graphs op by op instead of in groups, and do better so."""
+    """True for planners of nearly linear time, which place large graphs op by op and find shorter steps than with groups."""
 
     @property
     def kind(self) -> Literal["heuristic", "learned"]:

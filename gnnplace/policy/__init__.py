@@ -1,8 +1,9 @@
 """DGL conversion, encoder, head, checkpoints: tensors in, tensors out; never steps an environment.
 
 Reading order: `features` (units, edges and devices in relative numbers), `pair_features` (one unit on one device, now),
-`encoder` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `network` (encoder and head),
-`pair_scores` (the head compiled, for searches), `checkpoint` (files and names of policies).
+`encoder` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `decisions` (the head that builds
+schedules), `network` (encoder and heads), `linear` (hand-written odds and uniform odds), `pair_scores` (the head compiled, for
+searches), `checkpoint` (files and names of policies).
 """
 
 from importlib.resources import files

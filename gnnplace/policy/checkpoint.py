@@ -118,10 +118,10 @@ def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: 
         found = tuple(stored[name].shape) if name in stored else None
         if needed != found:
             raise InvalidPolicy(f"{where}: tensor {name!r} has the shape {found}; its card needs {needed}")
-        if stored[name].dtype != expected[name].dtype or not torch.isfinite(stored[name]).all():
-            raise InvalidPolicy(
-                f"{where}: tensor {name!r} holds {stored[name].dtype}; expected finite {expected[name].dtype}"
-            )
+        if stored[name].dtype != expected[name].dtype:
+            raise InvalidPolicy(f"{where}: tensor {name!r} holds {stored[name].dtype}; expected {expected[name].dtype}")
+        if not torch.isfinite(stored[name]).all():
+            raise InvalidPolicy(f"{where}: tensor {name!r} holds infinite numbers or NaN; expected finite ones")
     network = build_policy(0, config)  # leaves the state of torch's generator
     network.load_state_dict(stored)
     return network
@@ -142,7 +142,7 @@ def checked_config(stated: object, where: str) -> PolicyConfig:
     least = {name: 0 if name == "decision_width" else 1 for name in sizes}
     if not is_whole or not all(least[name] <= values[name] <= 4096 for name in sizes):
         raise InvalidPolicy(
-            f"{where}: 'config' is {shown(stated)}; expected the sizes {', '.join(sizes)} (1 to 4096) "
+            f"{where}: 'config' is {shown(stated)}; expected the sizes {', '.join(sizes)} (1 to 4096, decision_width also 0) "
             f"and true or false for {', '.join(switches)}"
         )
     return PolicyConfig(**values)

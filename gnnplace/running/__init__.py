@@ -13,6 +13,7 @@ In reading order:
 - `optimised.py`: a model as ONNX Runtime optimises it for this CPU;
 - `part_session.py`: the ONNX Runtime session of one part;
 - `values.py`: values of ONNX Runtime and of numpy, on the host and on GPUs;
+- `pinned_memory.py`: page-locked memory for copies from GPUs;
 - `devices.py`: pinning, session options, provider options, and the check that no op runs elsewhere;
 - `gpu_streams.py`: the CUDA streams that sessions share, and slices of GPUs;
 - `cuda_libraries.py`: CUDA and cuDNN from pip packages;

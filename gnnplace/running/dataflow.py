@@ -28,8 +28,8 @@ class Step:
     """Position of the part in the global run order."""
     part: Part
     waits: frozenset[int]
-    """Parts on other devices (or `START`) that must have delivered, or ended where the devices share a resource, without those
-    that an earlier step waits for."""
+    """Parts on other devices (or `START`) that must have delivered; where the devices share a resource, must have ended. Parts that an
+    earlier step waited for are left out."""
     keeps: tuple[str, ...]
     """Outputs that later steps of the device read."""
     sends: tuple[tuple[str, tuple[str, ...]], ...]

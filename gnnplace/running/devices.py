@@ -226,6 +226,7 @@ def create_session(
     Raises:
         MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
         MeasurementFailed: the provider cannot run some ops, which the message names; or a library cannot be loaded.
+        Exception: on the CPU provider, ONNX Runtime's own error for a model that it refuses.
     """
     check_offered(device)
     missing = () if device.nvidia_gpu is None else load_cuda_libraries()

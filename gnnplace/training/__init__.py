@@ -1,8 +1,8 @@
-"""Training of the policy: one file holds one algorithm's whole loop.
+"""Training of the policy: one file holds one update of the policy, another one the loop over many problems.
 
 Reading order: `search_trace` (the moves that a search drew, with their probabilities), `search_ppo` (one PPO update from such
-traces). For one policy over many problems: `data_parallel` (the loop), `process_group` (its processes), `run_state` (its checkpoint and
-its log).
+traces), `lessons` (decisions of better placements, to be imitated), `data_parallel` (the loop), `process_group` (its processes),
+`run_state` (its checkpoint and its log).
 """
 
 from typing import Literal

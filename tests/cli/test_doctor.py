@@ -107,8 +107,10 @@ def test_an_extra_with_a_build_of_its_own_removes_the_other_build(
 
 
 def test_the_page_about_gpus_installs_as_the_doctor_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "gpus.md").read_text(encoding="utf-8")
-    assert installation._GPU.replace(" && ", "\n", 1) in page
+    page = Path(__file__).parents[2] / "docs" / "gpus.md"
+    if not page.exists():
+        pytest.skip("the pages stay in the repository")
+    assert installation._GPU.replace(" && ", "\n", 1) in page.read_text(encoding="utf-8")
 
 
 def test_the_extra_for_gpus_brings_the_libraries_of_cuda() -> None:

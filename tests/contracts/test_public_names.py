@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,18 @@ def test_every_module_and_public_name_has_a_docstring(path: Path) -> None:
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"]
     assert ast.get_docstring(tree)
     assert [node.name for node in defined if not ast.get_docstring(node)] == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name_of)
+def test_a_folder_lists_all_its_modules_in_its_docstring(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    if path.parent == ROOT:  # the layout in CONTRIBUTING.md takes its place
+        guide = Path(__file__).parents[2] / "CONTRIBUTING.md"
+        if not guide.exists():
+            pytest.skip("the guide stays in the repository")
+        text = guide.read_text(encoding="utf-8")
+    modules = [file for file in path.parent.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()]
+    assert [file.stem for file in modules if file.stem[0] != "_" and not re.search(rf"\b{file.stem}\b", text)] == []
 
 
 def test_every_folder_with_modules_is_a_package() -> None:

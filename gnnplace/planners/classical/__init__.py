@@ -9,6 +9,7 @@ In reading order:
 - `scotch.py`: Scotch, onto devices with speeds and distances;
 - `mtkahypar.py`: hypergraph partitions that fit into the memories;
 - `mtkahypar_process.py`: the library, in an isolated process;
+- `intervals.py`: busy intervals of devices and channels, with insertion;
 - `list_state.py`: the compiled state of list schedulers;
 - `list_schedule.py`: list scheduling with insertion, transfers and memory;
 - `heft.py`: HEFT;
@@ -16,7 +17,9 @@ In reading order:
 - `heft_portfolio.py`: many list schedules under varied transfer costs;
 - `estimates.py`: schedules by their own seconds and peak memory;
 - `packed.py`: list schedules that pack memory first;
-- `etf.py`: m-ETF, earliest task first with transfers and memory;
+- `repair.py`, `repair_moves.py`: moves that make a placement fit;
+- `capacity_cuts.py`: cuts annealed under the memory limits;
+- `etf_state.py`, `etf.py`: m-ETF, earliest task first with transfers and memory;
 - `sct.py`: m-SCT, with favourite children from a linear program;
 - `segments.py`: dynamic programming over cuts of topological orders;
 - `constructions.py`: starts of searches;

@@ -68,7 +68,7 @@ class CapacityCuts:
     costs: Costs
 
     def estimated(self, count: int, rng: np.random.Generator, seconds: float = np.inf) -> Iterator[Estimated]:
-        """Estimated placements, of which `count` are evaluated; fewer on large problems. Four in a row have one beginning.
+        """Estimated placements, of which the caller evaluates `count`; fewer on large problems. Four in a row start from the same assignment.
 
         `seconds` limits these four: annealing makes fewer steps where they would take longer, by an estimate. All cores anneal.
         """
@@ -133,7 +133,7 @@ class CapacityCuts:
         return np.full(len(self.costs.unit_s), int(rng.choice(hosts)))
 
     def _limit_bytes(self, devices: IntArray, filled_bytes: FloatArray, peak_bytes: IntArray) -> FloatArray:
-        """`[D]` what units near these may seem to need, so that their peaks, which were `peak_bytes`, become `filled_bytes`."""
+        """`[D]` limits on the estimated need of the next cut: the estimate for `devices`, corrected by how far `peak_bytes` were from `filled_bytes`."""
         needs = loads(devices, self._finite_costs)
         needed = needs.held + needs.largest
         missed = filled_bytes - peak_bytes[self.problem.topology.memory_home]

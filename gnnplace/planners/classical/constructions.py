@@ -94,10 +94,14 @@ def evaluate_starts(
 ) -> Starts:
     """Evaluates at most `count` constructions, at least one, in the order of `best_estimated`, and what `revisers` make of the best.
 
-    Candidates are HEFT, whole layers, `others`, list schedules of the problem's ops and of single ops, with noise or without, half of
-    which model the occupancy of channels, segments, PEFT and m-ETF on small graphs, and single devices. HEFT and all single devices are
-    among the starts where that takes at most a quarter of them. Where memory is tight, packed schedules come first, and only they if
-    evaluations are limited. Where only seconds are limited, nothing is estimated or revised.
+    Candidates are:
+
+    - HEFT, whole layers, `others`, and single devices;
+    - list schedules of the problem's ops and of single ops, with noise or without; half of them model the occupancy of channels;
+    - segments, PEFT and m-ETF on small graphs.
+
+    HEFT and all single devices are among the starts where that takes at most a quarter of them. Where memory is tight, packed schedules
+    come first, and only they if evaluations are limited. Where only seconds are limited, nothing is estimated or revised.
     """
     if search.budget.seconds is not None and search.best is None:  # an answer, however short the time is
         search.evaluate_batch(search.problem.single_device_assignments[:1])

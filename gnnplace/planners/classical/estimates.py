@@ -109,7 +109,7 @@ def _between(problem: Problem, slow: ListSchedule, fast: ListSchedule) -> float:
 def add_revisions(search: Search, found: list[Estimated], revisers: Sequence[Revise], seen: Seen) -> None:
     """Adds what `revisers` make of the best of `found`, and of the best of these, with estimates `by_op`.
 
-    Revisions in `seen` are left out, others are added to it. It takes at most `seconds_to_build`, and no round more.
+    Revisions in `seen` are left out, others are added to it. No round begins after `seconds_to_build`.
     """
     revised, until_s = Seen(), search.wall_s + seconds_to_build(search)
     for _ in range(_ROUNDS if revisers else 0):

@@ -187,7 +187,7 @@ def schedule_ops(
         options = 0
         for device in range(num_devices):
             options += op_time_s[op, device] < np.inf
-        # Without a choice nothing is tried: transfers are sent at once. Copies that count against limits are counted before that.
+        # With one possible device there is nothing to compare, so transfers are booked at once, unless copies count against a limit first.
         sent = not machine.live and (decided >= 0 or options == 1)
         row = SENT if sent else TRIED
         for device in range(num_devices):

@@ -47,8 +47,8 @@ _FIRST_FILLED = 0.95  # share of a memory that an estimate may fill before the f
 _AFTER_FIT, _AFTER_MISFIT = 1.03, 0.96  # factors of that share after an evaluation
 _REPAIRED = 4  # schedules with the best estimates that are repaired, at least
 _LEAST_TO_REPAIR = 100  # affordable builds; moves of larger problems would take longer than building does
-_TRIES, _CUTS_PER_TRY = 3, 3  # of a placement that does not fit
-_MOST_CORRECTIONS = 20  # of all of them
+_TRIES, _CUTS_PER_TRY = 3, 3  # attempts for each placement that does not fit, and cuts per attempt
+_MOST_CORRECTIONS = 20  # attempts for all placements together
 _ESTIMATED = 3  # placements whose single ops are scheduled, for each that is evaluated
 _BUILDS_PER_REPAIR = 10  # one repair builds up to a dozen schedules
 _PATIENCE = 10  # rounds without a new placement that end the search
@@ -283,7 +283,7 @@ def packed_schedules(problem: Problem, rng: np.random.Generator) -> Iterator[Lis
 
 @dataclass(eq=False)
 class _Transient:
-    """Bytes that units need while they run: a device that runs one of the largest keeps them free, and holds less for it."""
+    """Bytes that units need only while they run. A device that runs one of the largest units reserves as many, and holds fewer weights."""
 
     problem: Problem
 

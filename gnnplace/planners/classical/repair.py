@@ -20,8 +20,8 @@ class Repair:
 
     A move is worth the seconds of compute that it saves less those of the transfers that it causes, as if nothing overlapped. Units
     leave over-full memories; where all fit, units leave the hosts for free memory, and up to six units make room for one of them,
-    on other devices. After the moves the placement is scheduled again, since it needs other memory than its units seem to. Where it
-    needs too much, the moves are taken back, and half as many are tried.
+    on other devices. After the moves the placement is scheduled again, because its real peak memory differs from the sum over its
+    units. Where it needs too much, the moves are taken back, and half as many are tried.
     """
 
     problem: Problem

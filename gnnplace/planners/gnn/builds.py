@@ -95,8 +95,7 @@ class PolicyBuilder:
     def revisions(self, assignment: IntArray) -> Iterator[IntArray]:
         """Assignments `[N]` in which the policy has decided units of `assignment` again, all of them or a stretch of random length.
 
-        Units are decided in order of ranks with noise, each time another one, and at several temperatures. None where `assignment`
-        cannot run.
+        Each revision draws a new order of ranks with noise, and one of several temperatures. Yields nothing where `assignment` cannot run.
         """
         if self._left <= DECIDED_AGAIN:
             return

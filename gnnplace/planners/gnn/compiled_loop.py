@@ -30,7 +30,8 @@ from gnnplace.policy.pair_features import CONTEXT, PAIR, budget_feature, raw_amo
 from gnnplace.policy.pair_scores import HeadParts, pair_scores
 
 GOES_ON, ENCODE, NOTHING_NEW, NO_ROUTE = range(4)
-"""Why the loop returned: its evaluations are used, the graph is to be encoded anew, no move is new, or a route is missing."""
+"""Why the loop returned: its evaluations or its share are used or the log is full, the graph is to be encoded anew, no move is new, or a
+route is missing."""
 # Positions in `Current.counters`.
 RISES, SINCE_ENCODING, HAS_SCHEDULE, HAS_SCORES, IS_ROOMY = range(5)
 _LOGGED = 64  # improvements and steps of one call; the loop returns when there may be no room for more
@@ -132,9 +133,9 @@ class Task(NamedTuple):
     decider: Decider
     drawn: Drawn
     limits: tuple[int, int]
-    """Evaluations after which the call ends, and the most that it may make."""
+    """Evaluations after which the call returns, and the maximum, which the last batch may reach."""
     clock: tuple[int, int, float, float]
-    """Evaluations of the stage before the call, those of the whole stage (0: no limit), and the share of its seconds, now and per evaluation."""
+    """Evaluations that the stage had made before the call, its maximum (0: none), the used share of its seconds, and that share per evaluation."""
 
 
 Loop = Callable[[Task, KnownSeconds, Current, Log, np.random.Generator], int]
@@ -156,7 +157,7 @@ _LOOPS: dict[Any, Any] = {}
 
 
 def kind_of(value: Any) -> Any:
-    """What the type of a value in compiled code depends on."""
+    """A quick key: values with equal keys have the same type in compiled code."""
     if isinstance(value, tuple):
         return (type(value), *map(kind_of, value))
     if isinstance(value, np.ndarray):

@@ -224,7 +224,11 @@ def _outputs(
     latency_s: FloatArray,
     per_byte_s: FloatArray,
 ) -> tuple[float, float, float]:
-    """What the unit's consumers do: bytes by the share of their known inputs that is on the device, seconds to those elsewhere, bytes to those there."""
+    """Three features of the unit's consumers.
+
+    Bytes to all, weighted by the share of their known inputs that is on the device; seconds of transfers to consumers on other devices;
+    bytes to consumers on the device.
+    """
     near, sent_s, there = 0.0, 0.0, 0.0
     for at in range(offsets[unit], offsets[unit + 1]):
         consumer, known_bytes = consumers[at], 0.0

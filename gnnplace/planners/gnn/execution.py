@@ -160,7 +160,7 @@ class _Execution:
         self._score()
 
     def candidate(self, assignment: IntArray) -> Candidate:
-        """Simulates an assignment `[N]`, and counts it as simulated."""
+        """Simulates an assignment `[N]` that may be executed next, and counts it as simulated."""
         self._search.simulated += 1
         return self._correction.candidate(assignment)
 

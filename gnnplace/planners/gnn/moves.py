@@ -41,8 +41,8 @@ class MovesConfig:
     least_share: float = 0.05
     """Least share of every kind, since a kind that fails now may succeed later."""
     costs: tuple[float, float, float, float, float] = (1.0, 1.0, 1.0, 4.0, 8.0)
-    """Seconds of a proposal of each kind with its evaluation, relative to the first; with policies that
-    can build schedules they count where evaluations are many."""
+    """Relative seconds of one proposal of each kind with its evaluation. With policies that can build schedules, they apply only where
+    evaluations are many."""
     mean_cluster: float = 3.0
     """Mean number of units in a cluster."""
     max_window: int = 20

@@ -160,5 +160,5 @@ def _schedules(search: Search, end_share: float) -> None:
         evaluate_heft(part)
         if (problem.graph.stages >= 0).any():
             part.evaluate_batch(expert_assignment(problem)[None])
-        for schedule in built:  # none is left where they came first
+        for schedule in built:  # nothing is left of them where the loop above evaluated them
             part.evaluate_batch(schedule.assignment[None])

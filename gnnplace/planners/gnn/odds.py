@@ -92,7 +92,7 @@ class MoveOdds:
 
     @property
     def decider(self) -> Decider:
-        """What is needed to decide units of the placement anew that was scored last."""
+        """The inputs for deciding units again, for the placement that was scored last."""
         assert self._parts is not None
         return self.new_decider(self._parts.decisions)
 

@@ -27,7 +27,7 @@ from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.checkpoint import Policy, named_policy
 from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
-_REVISIONS = 14  # of each placement with one of the best estimates; list scheduling makes those that no policy decides
+_REVISIONS = 14  # of each selected placement; list scheduling makes those that the policy cannot make
 _LEAST_BUILDS = 32  # schedules that the policy builds, of which those with the best estimates are evaluated
 
 
@@ -57,9 +57,9 @@ class GnnConfig:
     """Share of the remaining seconds for the guided search, where seconds are limited: the walk makes six to forty times as
     many evaluations in a second. Against `annealing-portfolio`, on development cases without limits of memory, one seed, `policy_share` 0.8:
     after a second 0.8 % shorter with 0.2, 0.6 % with 0.1 and without a guided search (63 cases); after 10 s 0.9 % with 0.3, 0.8 %
-    with 0.1, 0.5 % without (32 cases). With 0.8, the share of before, `gnn` was 1.2 % longer after a second."""
+    with 0.1, 0.5 % without (32 cases). With 0.8, the default of an earlier version, `gnn` was 1.2 % longer after a second."""
     least_revisit_s: float = 0.1
-    """The guided search is left out where its share has fewer seconds: after 0.3 s the result was 0.2 % shorter so (63 cases)."""
+    """Least seconds of the guided search, which is left out where its share is smaller. That made results 0.2 % shorter after 0.3 s (63 cases)."""
     least_policy_s: float = 0.2
     """Budgets of fewer seconds use no policy, whose first scores take 10 to 40 ms: after 0.1 s `gnn` was 2.0 % longer than
     `annealing-portfolio` with a policy (63 cases, three seeds)."""

@@ -79,11 +79,11 @@ class RevisitConfig:
     """Few and many evaluations, per pair of a unit and another device; in between temperatures are interpolated geometrically."""
     lookahead: int = 4
     """Candidates evaluated, and counted, before the search accepts or rejects the best of them. Nine generated problems, four seeds,
-    1,000 evaluations: 8.5 % above the best known with 1, 8.4 % with 2, 9.1 % with 4, 7.9 % with 6, which seeds explain. With 4 a
+    1,000 evaluations: 8.5 % above the best known with 1, 8.4 % with 2, 9.1 % with 4, 7.9 % with 6, within the variation between seeds. With 4 a
     search takes five eighths of the time (held-out graphs): batches are cheaper, and the policy scores fewer placements."""
     screened: int = 0
-    """Candidates that are drawn in place of each `lookahead`, which is how many of them are evaluated: those with the best estimates by list
-    schedules (`estimates.estimated_s`), which are not counted. Fewer where ops or evaluations are many; 0: none are screened."""
+    """Candidates drawn for each `lookahead`. Those with the best estimates by list schedules (`estimates.estimated_s`) are evaluated; the
+    estimates are not counted. Fewer are drawn where ops or evaluations are many; 0 turns screening off."""
     remembered_rises: int = 64
     """Number of worsening moves in that median."""
 

@@ -169,8 +169,8 @@ class CompiledDevices:
     def _take_permit(self) -> None:
         """Waits until a request may begin.
 
-        Callers that wait here may hold all slots, by requests whose outputs they have not taken yet, or whose lent thread waits for
-        them. So this one wakes that thread, and takes the outputs of the others' ended requests.
+        The requests of callers that also wait here may hold all slots. So this caller wakes the lent thread, and takes the outputs of
+        requests of others that have ended.
         """
         while not self._permits.acquire(blocking=False):
             rouse_all(self._program.system, self._shared)
