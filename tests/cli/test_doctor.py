@@ -90,7 +90,7 @@ def test_builds_of_onnx_runtime_that_overwrite_each_other_are_detected(monkeypat
     lies_above = with_builds(monkeypatch, ["CUDA", "CPU"], *both)
     assert (lies_above.state, lies_above.mend) == ("missing", ONE_BUILD)
     assert "onnxruntime 1.31.1, onnxruntime-gpu 1.31.1" in lies_above.found
-    assert "these packages hold the same files" in lies_above.found
+    assert "these packages overwrite each other's files" in lies_above.found
     assert with_builds(monkeypatch, ["CUDA", "CPU"], *both, apart=True).state == "ok"
     assert with_builds(monkeypatch, ["CUDA", "CPU"], "onnxruntime-gpu").state == "ok"
     alone = with_builds(monkeypatch, ["CPU"], "onnxruntime-gpu")
