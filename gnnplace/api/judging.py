@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,51 +91,90 @@ def executed_plan(
     Raises:
         MeasurementFailed: no placement could be executed.
     """
-    winner, measured = fastest_of(finalists, comparison)
-    chosen, kept = winner.placement, winner.planner
-    warnings: list[str] = []
-    own = [each for of, each in zip(finalists, comparison.evaluations, strict=True) if of.planner == solution.planner]
-    least_s = min((each.makespan_s - each.spread_s for each in own), default=np.inf)
-    if kept != solution.planner and measured.makespan_s + measured.spread_s < least_s:
-        warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
-    plain, found = comparison.plain, comparison.difference
-    is_faster = plain.best is None or (
-        measured.makespan_s + measured.spread_s < plain.best.makespan_s - plain.best.spread_s
-        if found is None
-        else found.sign < 0
-    )
-    if plain.best is not None and found is not None and is_faster:
-        best_s, half = plain.best.makespan_s, (found.high - found.low) / 2
-        measured = replace(
-            measured, makespan_s=best_s * (1 + found.difference), spread_s=best_s * half, repeats=found.pairs
+    answer = _decided(setup, solution, finalists, comparison)
+    measured, warnings = answer.measured, answer.warnings
+    if measured.failure:
+        raise MeasurementFailed(
+            f"no placement could be executed ({measured.failure}); without measuring, the simulator still gives an answer"
         )
-    if plain.best is not None and not is_faster:
-        measured, answer = plain.best, "single"
-        if plain.best_session in setup.topology.device_names:
-            warning = f"no placement beats the single device {plain.best_session} beyond the noise; the whole model stays there"
-        else:
-            warning = (
-                f"one plain session over {plain.best_session} is faster than any placement found, and is the answer"
-            )
-            setup, answer = setup.with_session(plain.best_session, plain.single_device, plain.ratio), PLAIN_SESSION
-        index = setup.topology.device_index[plain.best_session]
-        if (chosen.assignment != index).any():
-            kept = answer
-        if (chosen.assignment != index).any() or (solution.placement.assignment != index).any():
-            warnings.append(warning)
-        chosen = Placement(np.full_like(chosen.assignment, index))
     if not comparison.confirmed:
         warnings.append(
             f"the seconds are those of the search ({measured.repeats} repeats, "
             f"{format_s(measured.makespan_s)} +- {format_s(measured.spread_s)}), "
             "not confirmed by a side-by-side measurement; run the command again to confirm them"
         )
-    elif change := _change(plain):
+    elif change := _change(comparison.plain):
         warnings.append(change)
-    if measured.failure:
-        raise MeasurementFailed(
-            f"no placement could be executed ({measured.failure}); without measuring, the simulator still gives an answer"
+    placement, evaluation = answer.setup.evaluate_groups(answer.placement)
+    record = _record(finalists, comparison, measured, search)
+    rows = _rows(solution, finalists, comparison, {answer.kept: measured} if answer.is_session else {})
+    return Plan(
+        answer.setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=answer.kept
+    )
+
+
+class _Answer(NamedTuple):
+    """What is kept of a measured search."""
+
+    setup: ProblemSetup
+    placement: Placement
+    kept: str
+    """Planner of the placement, or the name of the plain session."""
+    measured: Evaluation
+    is_session: bool
+    """The best plain session is the answer."""
+    warnings: list[str]
+
+
+def _decided(setup: ProblemSetup, solution: Solution, finalists: Sequence[Finalist], comparison: Comparison) -> _Answer:
+    """The fastest finalist, or the best plain session where it does not beat that."""
+    winner, measured = fastest_of(finalists, comparison)
+    warnings: list[str] = []
+    own = [each for of, each in zip(finalists, comparison.evaluations, strict=True) if of.planner == solution.planner]
+    least_s = min((each.makespan_s - each.spread_s for each in own), default=np.inf)
+    if winner.planner != solution.planner and measured.makespan_s + measured.spread_s < least_s:
+        warnings.append(
+            f"the placement of {winner.planner!r} was faster side by side than that of {solution.planner!r}"
         )
+    best, found = comparison.plain.best, comparison.difference
+    if best is None:
+        return _Answer(setup, winner.placement, winner.planner, measured, False, warnings)
+    if found is not None and found.sign < 0:
+        half, seconds = (found.high - found.low) / 2, best.makespan_s * (1 + found.difference)
+        measured = replace(measured, makespan_s=seconds, spread_s=best.makespan_s * half, repeats=found.pairs)
+        return _Answer(setup, winner.placement, winner.planner, measured, False, warnings)
+    if found is None and measured.makespan_s + measured.spread_s < best.makespan_s - best.spread_s:
+        return _Answer(setup, winner.placement, winner.planner, measured, False, warnings)
+    return _session(setup, solution, winner, comparison.plain, warnings)
+
+
+def _session(
+    setup: ProblemSetup, solution: Solution, winner: Finalist, plain: PlainSessions, warnings: list[str]
+) -> _Answer:
+    """The best plain session as the answer."""
+    assert plain.best is not None
+    if plain.best_session in setup.topology.device_names:
+        name = "single"
+        warning = (
+            f"no placement beats the single device {plain.best_session} beyond the noise; the whole model stays there"
+        )
+    else:
+        name = PLAIN_SESSION
+        warning = f"one plain session over {plain.best_session} is faster than any placement found, and is the answer"
+        setup = setup.with_session(plain.best_session, plain.single_device, plain.ratio)
+    index = setup.topology.device_index[plain.best_session]
+    is_elsewhere = (winner.placement.assignment != index).any()
+    if is_elsewhere or (solution.placement.assignment != index).any():
+        warnings.append(warning)
+    placement = Placement(np.full_like(winner.placement.assignment, index))
+    return _Answer(setup, placement, name if is_elsewhere else winner.planner, plain.best, True, warnings)
+
+
+def _record(
+    finalists: Sequence[Finalist], comparison: Comparison, measured: Evaluation, search: MeasuredSearch
+) -> MeasuredRecord:
+    """The measured part of `run.json`."""
+    plain, found = comparison.plain, comparison.difference
     runs = [(finalist.label, each) for finalist, each in zip(finalists, comparison.evaluations, strict=True)]
     sessions = {plain.single_device: plain.single, plain.best_session: plain.best}
     runs += [(f"one session on {device}", each) for device, each in sessions.items() if each is not None]
@@ -157,15 +197,17 @@ def executed_plan(
         record["confirmed"] = False
     if found is not None:
         record["difference"], record["difference_interval"] = found.difference, (found.low, found.high)
+    return record
+
+
+def _rows(
+    solution: Solution, finalists: Sequence[Finalist], comparison: Comparison, sessions: Mapping[str, Evaluation]
+) -> tuple[PlannerRow, ...]:
+    """The fastest finalist of each planner; `sessions` replace the planners whose name they have."""
     of_planner = sorted(zip(finalists, comparison.evaluations, strict=True), key=_seconds_of, reverse=True)
-    best = {finalist.planner: evaluation for finalist, evaluation in of_planner}
-    if measured is plain.best:
-        best[kept] = measured
-    rows = tuple(
-        _row(name, best[name], solution) for name in dict.fromkeys([*(run.planner for run in finalists), *best])
-    )
-    placement, evaluation = setup.evaluate_groups(chosen)
-    return Plan(setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept)
+    best = {finalist.planner: evaluation for finalist, evaluation in of_planner} | dict(sessions)
+    names = dict.fromkeys([*(finalist.planner for finalist in finalists), *best])
+    return tuple(_row(name, best[name], solution) for name in names)
 
 
 def _change(plain: PlainSessions) -> str:
