@@ -124,7 +124,7 @@ class Search:
     """Best objective of the search that this one is a part of."""
     _begin_s: float = field(default_factory=running_s)
     _open: ExitStack = field(default_factory=ExitStack)
-    _interrupt_came: Callable[[], bool] = bool
+    _interrupt_came: Callable[[], bool] = lambda: False
 
     @property
     def wall_s(self) -> float:

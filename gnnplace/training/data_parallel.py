@@ -9,7 +9,6 @@ if the run stops and resumes.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +112,12 @@ def train_data_parallel(
     if control.should_stop():  # before other processes start for nothing
         save()
         return state
-    stops = chain([False], iter(control.should_stop, None))  # the check above is the first one
+    is_first = True  # should_stop has just been called for it
     with control.start_group(config.num_processes, follow_updates, (path, task, config)) as group:
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s
-        while state.update < config.ppo.num_updates and not group.any(next(stops)):
+        while state.update < config.ppo.num_updates and not group.any(not is_first and control.should_stop()):
+            is_first = False
             row = _update(group, state, task, config)
             state.wall_s = before_s + time.perf_counter() - begin_s
             on_update({**row, "wall_s": state.wall_s})

@@ -293,6 +293,20 @@ def test_an_interrupted_caller_leaves_the_runner_usable(monkeypatch: pytest.Monk
         assert runner.run(None, feed)[0].tolist() == [2, 2]
 
 
+def test_inputs_that_cannot_be_handed_over_leave_the_runner_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+
+        def fail(*arguments: Any) -> None:
+            raise MemoryError
+
+        for _ in range(10):  # more than there are slots
+            with monkeypatch.context() as patched:
+                patched.setattr(runner.devices._values, "put", fail)
+                with pytest.raises(MemoryError):
+                    runner.run(None, {"a": np.zeros(2, np.float32)})
+        assert runner.run(None, {"a": np.zeros(2, np.float32)})[0].tolist() == [2, 2]
+
+
 def test_a_waiting_caller_does_the_work_of_the_thread_that_ends_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     def serve_others(program: Program, shared: Shared, thread: int) -> None:
         if thread != program.lent:

@@ -138,12 +138,17 @@ class CompiledDevices:
             ended, lends = int(self._shared.done[index * SPREAD]) + 1, not request.on_end and self._can_lend()
             slot = _Slot(index, ended, lends, list(arrays.values()))
             self._under_way[request], request.devices_left, number = slot, 1, next(self._numbers)
+        is_put = False
         try:
             self._values.put(index, arrays, slot.tensors)
+            is_put = True
         except GnnplaceError as error:
             request.fail(error)
-            self._end(request, slot)
             return
+        finally:
+            if not is_put:  # also after Ctrl-C or without memory left, or the slot would never be free again
+                request.fail(MeasurementFailed("the inputs of the request could not be handed over"))
+                self._end(request, slot)
         begin(self._book, index, number, lends)
         if request.on_end:  # nobody waits
             self._watch(request, slot)
