@@ -154,6 +154,18 @@ def test_ops_that_a_gpu_leaves_to_the_cpu_are_named_unless_they_compute_shapes(m
         create_session(MODEL, parse_device("cuda:0"))
 
 
+def test_any_op_that_computes_with_shapes_may_be_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (float[N] a) => (float[N] b, float[N] c, float[M] d)
+        { s = Shape(a) t = Cast<to = 1>(s) u = Sin(t) v = Log(u) b = Sin(a) c = Mul(b, v) d = Expand(v, s) }""")
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    on_cpu = ["Shape", "Cast", "Sin", "Log"]
+    simulate_cuda(monkeypatch, both, {"CUDAExecutionProvider": ["Mul", "Sin"], "CPUExecutionProvider": on_cpu})
+    create_session(model.SerializeToString(), parse_device("cuda:0"))
+    on_cpu.append("Sin")  # the one that reads the input
+    with pytest.raises(MeasurementFailed, match=r"'cuda:0' cannot run these ops.*: Sin \(1\);"):
+        create_session(model.SerializeToString(), parse_device("cuda:0"))
+
+
 def test_devices_of_one_gpu_share_its_memory() -> None:
     session = PartSession(Part("p", f"cpu:{CORES[0]}", MODEL, ("a",), ("b", "c")), parse_device(f"cpu:{CORES[0]}"))
     readers = ("cuda:1[sms=8]", "cuda:1[sms=8,slice=1]", "cuda:0", "cpu:0")
