@@ -19,6 +19,7 @@ from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.gnn import compiled_revisit, planner
 from gnnplace.planners.gnn.compiled_loop import Loop, loop_of
 from gnnplace.planners.gnn.moves import Candidates, Moves, placement_hash, unit_hashes
+from gnnplace.planners.gnn.multilevel import MultilevelConfig
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, _temperature_s, _warmth, fine_tune, revisit
@@ -223,10 +224,14 @@ def test_starts_are_revised_where_evaluations_are_few_and_equally_often_with_eve
         return evaluate_starts(*arguments)
 
     monkeypatch.setattr(planner, "evaluate_starts", noted)
-    config = GnnConfig(policy=policy, revised_evaluations=50)
+    config = GnnConfig(policy=policy, revised_evaluations=50, few_evaluations=40)
     for budget in (Budget(50), Budget(51), Budget(None, seconds=0.3)):
         plan(problem, budget, 0, config)
     assert made == [14, 0, 0]
+    made.clear()
+    for evaluations in (40, 50):  # op groups of a graph that is searched level by level are not revised
+        plan(problem, Budget(evaluations), 0, config, MultilevelConfig(more_ops_than=20, coarsest_groups=10))
+    assert made == [14, 0]
 
 
 def test_revised_starts_are_better_on_average() -> None:

@@ -49,7 +49,7 @@ def test_of_the_candidates_of_few_evaluations_those_with_the_best_estimates_are_
         (501, GnnConfig()),
         (40, GnnConfig(revisit=RevisitConfig(screened=0))),
         (40, GnnConfig(revisit=RevisitConfig(screened=4))),
-        (20, GnnConfig(revised_evaluations=10)),
+        (20, GnnConfig(few_evaluations=10)),
     ],
 )
 def test_many_evaluations_and_traced_searches_screen_nothing(

@@ -37,10 +37,13 @@ class GnnConfig:
 
     max_starts: int = 100
     """Most placements built as starts; small budgets allow fewer (`starts_within`)."""
-    revised_evaluations: int = 500
-    """Most evaluations of a budget with which constructions are revised by their estimates, which takes about a second. On 53
+    revised_evaluations: int = 2000
+    """Most evaluations of a budget with which constructions are revised by their estimates, which takes about half a second. On 53
     development cases without limits of memory, three seeds: 2.9, 2.2, 1.9, 1.6 and 0.5 % shorter with 1, 5, 20, 50 and 200
-    evaluations. With 1,000 and 2,000 it gained nothing."""
+    evaluations. On 58 cases, three seeds, 0.4 and 0.3 % with 1,000 and 2,000 (standard errors 0.2 and 0.3), and nothing without a
+    trained policy. Graphs that are searched level by level are revised within `few_evaluations` only."""
+    few_evaluations: int = 500
+    """Most evaluations of a budget with which candidates are screened, and graphs of medium size are searched at once."""
     fine_tuning_share: float = 0.0
     """Share of the evaluations or seconds for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 %
     above the best known without, 4.6 % with 0.3, which takes more than twice the time."""
@@ -64,8 +67,8 @@ class GnnConfig:
     """Budgets of fewer seconds use no policy, whose first scores take 10 to 40 ms: after 0.1 s `gnn` was 2.0 % longer than
     `annealing-portfolio` with a policy (63 cases, three seeds)."""
     revisit: RevisitConfig = RevisitConfig(screened=48)
-    """Settings of the guided search. Candidates are screened with the same budgets as constructions are revised. 58 development cases, one
-    seed: 0.6, 0.7 and 1.1 % shorter with 20, 50 and 200 evaluations than unscreened."""
+    """Settings of the guided search. Candidates are screened within `few_evaluations`. 58 development cases, one seed: 0.6, 0.7 and 1.1 %
+    shorter with 20, 50 and 200 evaluations than unscreened."""
     walk: WalkConfig = WalkConfig()
     policy: str | Path | Policy = "shipped"
     """A policy, its name, see `gnnplace.policy.POLICIES`, or the file of a trained one."""
@@ -108,29 +111,37 @@ def plan(
         network = deepcopy(network)
     if problem.evaluator.kind == "measured":
         # Executions wait for these searches and correct them, so short ones are enough; a simulation takes less than an estimate.
-        quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
+        quick = replace(
+            config,
+            revisit_evaluations_per_unit=config.least_evaluations_per_unit,
+            revised_evaluations=min(config.revised_evaluations, config.few_evaluations),
+        )
         planner = partial(plan, config=_unscreened(quick), multilevel=multilevel)
         return plan_measured(problem, budget, seed, network, planner, config.execution)
     is_short = budget.seconds is not None and budget.seconds < config.least_policy_s
     guide = None if is_short and not config.fine_tuning_share else network
     rng = np.random.default_rng(seed)
-    is_few = budget.evaluations is not None and budget.evaluations <= config.revised_evaluations
+    evaluations = math.inf if budget.evaluations is None else budget.evaluations
+    is_few = evaluations <= config.few_evaluations
     config = replace(config, max_starts=starts_within(budget, config.max_starts))
     if not is_few:
         config = _unscreened(config)
-    # With few evaluations, all ops are better revised than groups, as long as that takes seconds.
-    at_once = is_few and problem.num_units <= multilevel.whole_units
-    improve = partial(_improve, network=guide, config=config, revises=is_few)
+    # With few evaluations, all ops of medium graphs are better searched than groups, as long as that takes seconds.
+    at_once = problem.graph.num_ops <= multilevel.more_ops_than or (
+        is_few and problem.num_units <= multilevel.whole_units
+    )
+    revises = evaluations <= config.revised_evaluations and (is_few or at_once)
+    improve = partial(_improve, network=guide, config=config, revises=revises)
 
     def search_all(search: Search, rng: np.random.Generator) -> None:
         tuned = replace(config, fine_tuning_share=0.0)
         _search_from_best(search, rng, guide, tuned, heft_lacks_memory(problem))
 
     with Search(problem, budget, "gnn", seed) as search, one_thread():
-        if problem.graph.num_ops > multilevel.more_ops_than and not at_once:
-            search_levels(search, rng, improve, search_all, multilevel)
-        else:
+        if at_once:
             improve(search, rng)
+        else:
+            search_levels(search, rng, improve, search_all, multilevel)
     return search.solution()
 
 
