@@ -163,9 +163,12 @@ class Plan:
                 if any(segment.kernels is not None for segment in of_ops):  # their borders differ from those of ops
                     assignment, order = self.placement.assignment, self.schedule.order()
                     of_ops = workload.segments(assignment, order, topology.excludes)
-                numbers = segment_numbers(of_ops, workload.graph.num_ops)
-                write_placed(workload.onnx, topology, self.placement.assignment, numbers, fresh / "placed.onnx")
-                write_parts(workload.onnx, self.segments, topology.device_names, fresh / "parts", self.setup.kernels)
+                numbers, parts = segment_numbers(of_ops, workload.graph.num_ops), fresh / "parts"
+                manifest = write_parts(workload.onnx, self.segments, topology.device_names, parts, self.setup.kernels)
+                copied_in = None if manifest.optimised_for else parts.name
+                write_placed(
+                    workload.onnx, topology, self.placement.assignment, numbers, fresh / "placed.onnx", copied_in
+                )
             run = self.record(out)
             write_report(run, fresh)
             write_text(fresh / "run.json", json.dumps(run) + "\n")

@@ -45,9 +45,9 @@ def _sent_steps(steps: Steps) -> tuple[Steps, SentFiles]:
         part, model = step.part, f"part-{step.number:04d}.onnx"
         libraries = {f"{number}-{path.name}": path for number, path in enumerate(part.custom_ops)}
         contents.update({model: part.model, **libraries})
-        if isinstance(part.model, Path):
-            contents.update(external_beside(part.model))
-        return replace(step, part=replace(part, model=Path(model), custom_ops=tuple(map(Path, libraries))))
+        contents.update(external_beside(part.model, part.data_folder))
+        sent = replace(part, model=Path(model), data_folder=None, custom_ops=tuple(map(Path, libraries)))
+        return replace(step, part=sent)
 
     named = {device: [with_names(step) for step in own] for device, own in steps.items()}
     return named, sent_files(contents)

@@ -81,6 +81,8 @@ def profile_model(
             for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():
                 op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
                 kernel_of_op[list(stands_for.together)] = min(stands_for.together, default=0)
+            if not kernel_s:  # ONNX Runtime has folded all ops
+                op_s[:] = 1.0
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
     return op_s * (float(quiet_s(seconds[-1])) / float(op_s.sum())), kernel_of_op

@@ -14,6 +14,7 @@ This folder imports no runtime. In reading order:
 - `segments.py`: runs of ops that a device executes without exchanging values;
 - `external_data.py`: weights in files of their own, which are linked and not rewritten;
 - `part.py`: a model for one device, and its inputs and outputs;
+- `spelling.py`: one spelling for what files write in several ways;
 - `shape_ops.py`: ops that compute with shapes;
 - `split.py`: one model file per segment;
 - `annotate.py`: the placement inside a model file;

@@ -17,7 +17,7 @@ from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidPlacement, InvalidTopology
 from gnnplace.files import new_file
-from gnnplace.onnx_io.external_data import external_files, link_files, relocate
+from gnnplace.onnx_io.external_data import copied_files, external_files, names_of_copies, relocate
 from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.segments import Segment
@@ -64,16 +64,28 @@ def annotate(
 
 
 def write_placed(
-    model: OnnxModel, topology: Topology, assignment: IntArray | Sequence[int], segment_of_op: Sequence[int], path: Path
+    model: OnnxModel,
+    topology: Topology,
+    assignment: IntArray | Sequence[int],
+    segment_of_op: Sequence[int],
+    path: Path,
+    copied_in: str | None = None,
 ) -> None:
-    """Writes the annotated model; external weights are linked beside it and not rewritten.
+    """Writes the annotated model, and copies of its external weights beside it.
+
+    `copied_in` is a folder beside `path` in which `split_model` has copied these weights; then it makes no others.
 
     Raises:
         InvalidPlacement: see `annotate`.
         UnsupportedModel: see `annotate`; or external weights are missing.
     """
     proto = annotate(model, topology, assignment, segment_of_op)
-    relocate(proto.graph, link_files(external_files(model.model), path.parent))
+    files = external_files(model.model)
+    if copied_in is None:
+        locations = copied_files(files, path.parent)
+    else:
+        locations = {old: f"{copied_in}/{new}" for old, new in names_of_copies(files).items()}
+    relocate(proto.graph, locations)
     with new_file(path) as temporary:
         temporary.write_bytes(serialized(proto, path.name))
 

@@ -92,6 +92,8 @@ def _graph_problems(
     for name in results:
         if not any(name in names for names in visible):
             yield f"output {name!r} is written by no node"
+        elif name not in defined:
+            yield f"output {name!r} of a body is a value of an outer graph, which ONNX does not allow; put an Identity between them"
 
 
 def _attribute_problems(node: onnx.NodeProto, opsets: Mapping[str, int]) -> Iterator[str]:

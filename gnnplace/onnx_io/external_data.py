@@ -1,9 +1,10 @@
-"""Weights in files of their own: referred to and linked, never rewritten.
+"""Weights in files of their own: referred to and copied as they are.
 
-ONNX Runtime refuses external data outside the model's folder: absolute paths, `..` and symbolic links. Hard links pass,
-so a model that is written elsewhere gets hard links (copies where the file system has none).
+ONNX Runtime refuses external data outside the model's folder: absolute paths, `..` and symbolic links. ONNX also refuses files with
+several hard links, so a model that is written elsewhere gets copies, which share their blocks where the file system can clone files.
 """
 
+import errno
 import itertools
 import os
 import shutil
@@ -22,10 +23,13 @@ from gnnplace.files import file_inside, new_file
 from gnnplace.onnx_io.folding import readable
 from gnnplace.onnx_io.model import OnnxModel
 
-LINKED_FILES = "data"
-"""Folder of links to the files with weights outside the model."""
+DATA = "data"
+"""Folder of the files with weights outside the model."""
 _SMALL_BYTES = 1024  # scalars and shapes stay in the model, where ONNX Runtime can fold them
 _FEW_BYTES = 1 << 20
+_VALUES = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+"""Fields of a tensor with its elements, in place of its bytes."""
+_NO_COPYING = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # the file system cannot copy by itself
 
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
@@ -37,12 +41,18 @@ def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     yield from (attribute.value for _, attribute in _external_attributes(model))
 
 
-def load_attribute_tensors(model: ir.Model) -> None:
-    """Loads tensors of attributes (constants in bodies) from other files, since ONNX Runtime refuses hard links there."""
+def load_tensors_of_bodies(model: ir.Model) -> None:
+    """Loads constants and initialisers of bodies from other files, which ONNX Runtime does not find for a model in memory."""
     for node, attribute in list(_external_attributes(model)):
-        tensor: ir.ExternalTensor = attribute.value
-        held = ir.Tensor(readable(tensor).numpy(), dtype=tensor.dtype, name=tensor.name)
-        node.attributes.add(ir.AttrTensor(attribute.name, held))
+        node.attributes.add(ir.AttrTensor(attribute.name, _loaded(attribute.value)))
+    for graph in model.graphs():
+        for value in graph.initializers.values() if graph is not model.graph else ():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _loaded(value.const_value)
+
+
+def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    return ir.Tensor(readable(tensor).numpy().copy(), dtype=tensor.dtype, name=tensor.name)
 
 
 def _external_attributes(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
@@ -68,17 +78,22 @@ def external_files(model: ir.Model) -> dict[str, Path]:
     return found
 
 
-def external_beside(path: Path) -> dict[str, Path]:
-    """The external files of a model file by location, all of them in the folder of the model.
+def external_beside(model: Path | bytes, folder: Path | None = None) -> dict[str, Path]:
+    """The external files of a model by location, all of them in its folder; `folder` is that of a model in memory.
 
     Raises:
         UnsupportedModel: a file is missing or lies elsewhere.
     """
-    found = external_files(ir.load(path))
+    if isinstance(model, Path):
+        where, folder, found = str(model), model.parent, external_files(ir.load(model))
+    else:
+        read = ir.from_proto(onnx.load_model_from_string(model))
+        ir.external_data.set_base_dir(read.graph, folder or Path())
+        where, found = "a part", external_files(read)
     for location in found:
-        if file_inside(path.parent, location) is None:
+        if file_inside(folder or Path(), location) is None:
             raise UnsupportedModel(
-                f"{path}: keeps weights in {location!r}, outside of its folder; place the model again"
+                f"{where}: keeps weights in {location!r}, outside of its folder; place the model again"
             )
     return found
 
@@ -117,25 +132,66 @@ def external_weights(model: Path | bytes, folder: Path | None = None) -> list[Ex
     return found
 
 
-def link_files(files: Mapping[str, Path], folder: Path) -> dict[str, str]:
-    """Links external files into a subfolder of `folder`; returns the new location of each old one."""
+def names_of_copies(files: Mapping[str, Path]) -> dict[str, str]:
+    """The location that `copied_files` gives each external file, by its old location."""
     locations: dict[str, str] = {}
     for number, (location, path) in enumerate(files.items()):
         name = path.name
-        while f"{LINKED_FILES}/{name}" in locations.values():
+        while f"{DATA}/{name}" in locations.values():
             name = f"{number}-{name}"
-        locations[location] = f"{LINKED_FILES}/{name}"
+        locations[location] = f"{DATA}/{name}"
+    return locations
+
+
+def copied_files(files: Mapping[str, Path], folder: Path, links: bool = False) -> dict[str, str]:
+    """Copies external files into a subfolder of `folder`; returns the new location of each old one.
+
+    With `links`, the copies are hard links where the file system has them, for files that gnnplace itself has written.
+    """
+    locations = names_of_copies(files)
+    for location, path in files.items():
         target = folder / locations[location]
         if target.exists() and target.samefile(path):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
-        try:
-            os.link(path.resolve(), target)
-        except OSError:
-            with new_file(target) as temporary:
-                shutil.copyfile(path, temporary)
+        if links:
+            with suppress(OSError):
+                os.link(path.resolve(), target)
+                continue
+        with new_file(target) as temporary:
+            _copy(path, temporary)
     return locations
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file; holes stay holes, and file systems that can do so share its blocks."""
+    try:
+        with source.open("rb") as read, target.open("wb") as written:
+            _copy_ranges(read.fileno(), written.fileno())
+    except OSError as error:
+        if error.errno not in _NO_COPYING:
+            raise
+        shutil.copyfile(source, target)
+
+
+def _copy_ranges(source: int, target: int) -> None:
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    begin = end = 0
+    while end < size:
+        try:
+            begin = os.lseek(source, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return  # a hole up to the end
+        end = os.lseek(source, begin, os.SEEK_HOLE)
+        while begin < end:
+            copied = os.copy_file_range(source, target, end - begin, begin, begin)
+            if not copied:
+                raise OSError(errno.EIO, "was cut off while it was copied")
+            begin += copied
 
 
 def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -172,6 +228,9 @@ def refer(graph: onnx.GraphProto, outside: Mapping[str, ir.ExternalTensor]) -> N
     """Replaces weights of a graph by references to an external file."""
     for tensor in graph.initializer:
         if (found := outside.get(tensor.name)) is not None:
+            for field in _VALUES:
+                tensor.ClearField(field)
+            tensor.raw_data = b""  # `set_external_data` expects the field
             set_external_data(tensor, os.fspath(found.location), found.offset, found.length)
             tensor.ClearField("raw_data")
 

@@ -11,13 +11,13 @@ from gnnplace.errors import InvalidPlacement, shown
 from gnnplace.files import file_inside, new_folder, read_json, write_text
 from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.onnx_io.annotate import layer_assignment
-from gnnplace.onnx_io.external_data import LINKED_FILES
+from gnnplace.onnx_io.external_data import DATA, light_copy
 from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.part import Part, ValueInfo
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.shapes.node_types import declared_type
-from gnnplace.onnx_io.split import SHARED_WEIGHTS, has_default, split_model
+from gnnplace.onnx_io.split import SHARED_WEIGHTS, has_default, parts_in_memory, split_model
 from gnnplace.onnx_io.value_types import type_text
 
 FORMAT = "gnnplace.parts/1"
@@ -53,24 +53,10 @@ def write_parts(
         UnsupportedModel: the model cannot be cut there, or its operator set is too new; `folder` stays unchanged.
     """
     with new_folder(folder, last=MANIFEST) as fresh:
-        if kernels is None or any(segment.kernels is None for segment in found):
-            kernels, split = None, split_model(model, [segment.ops for segment in found], fresh)
-        else:
-            of_parts = [segment.kernels or () for segment in found]
-            split = split_model(kernels.model, of_parts, fresh, keeps_order=True)
-        # Only a model without ops has a part and no segment.
-        devices = [device_names[segment.device] for segment in found] or [device_names[0]] * len(split)
-        manifest = Manifest(
-            devices=tuple(device_names),
-            inputs=_value_infos(model.model, model.model.graph.inputs),
-            outputs=_value_infos(model.model, model.model.graph.outputs),
-            parts=tuple(
-                replace(part, device=device, model=folder / part.name, optimised=kernels is not None)
-                for part, device in zip(split, devices, strict=True)
-            ),
-            layer_assignment=layer_assignment(device_names),
-            optimised_for={} if kernels is None else kernels.made_for,
-        )
+        cut, ops, kernels = _to_cut(model, found, kernels)
+        written = split_model(cut, ops, fresh, keeps_order=kernels is not None, links=kernels is not None)
+        split = [replace(part, model=folder / part.name) for part in written]
+        manifest = _manifest(model, split, found, device_names, kernels)
         keys = ("device", "inputs", "outputs", "optional_inputs")
         rows = [{"file": part.name, **{key: getattr(part, key) for key in keys}} for part in manifest.parts]
         document = {"format": FORMAT, **asdict(replace(manifest, parts=())), "parts": rows}
@@ -78,9 +64,60 @@ def write_parts(
     return manifest
 
 
+def manifest_in_memory(
+    model: OnnxModel,
+    found: Sequence[Segment],
+    device_names: Sequence[str],
+    folder: Path,
+    kernels: KernelModel | None = None,
+) -> Manifest:
+    """The manifest of `write_parts` with parts in memory; large weights inside the model file go to a file in `folder`.
+
+    External weights stay where they are: in the folder of the model, or of `kernels`.
+
+    Raises:
+        UnsupportedModel: the model cannot be cut there, or its operator set is too new.
+    """
+    cut, ops, kernels = _to_cut(model, found, kernels)
+    light, data_folder = light_copy(cut, folder)
+    split = parts_in_memory(light, ops, data_folder, keeps_order=kernels is not None)
+    return _manifest(model, split, found, device_names, kernels)
+
+
+def _to_cut(
+    model: OnnxModel, found: Sequence[Segment], kernels: KernelModel | None
+) -> tuple[OnnxModel, list[tuple[int, ...]], KernelModel | None]:
+    """The model to cut, the ops of each part, and the kernels where these are cut."""
+    if kernels is None or any(segment.kernels is None for segment in found):
+        return model, [segment.ops for segment in found], None
+    return kernels.model, [segment.kernels or () for segment in found], kernels
+
+
+def _manifest(
+    model: OnnxModel,
+    split: Sequence[Part],
+    found: Sequence[Segment],
+    device_names: Sequence[str],
+    kernels: KernelModel | None,
+) -> Manifest:
+    # Only a model without ops has a part and no segment.
+    devices = [device_names[segment.device] for segment in found] or [device_names[0]] * len(split)
+    return Manifest(
+        devices=tuple(device_names),
+        inputs=_value_infos(model.model, model.model.graph.inputs),
+        outputs=_value_infos(model.model, model.model.graph.outputs),
+        parts=tuple(
+            replace(part, device=device, optimised=kernels is not None)
+            for part, device in zip(split, devices, strict=True)
+        ),
+        layer_assignment=layer_assignment(device_names),
+        optimised_for={} if kernels is None else kernels.made_for,
+    )
+
+
 def written_files(folder: Path) -> list[Path]:
     """The files and folders that `write_parts` wrote to `folder`; none without a manifest."""
-    names = (MANIFEST, "part-*.onnx", SHARED_WEIGHTS, LINKED_FILES)
+    names = (MANIFEST, "part-*.onnx", SHARED_WEIGHTS, DATA)
     return [file for name in names for file in folder.glob(name)] if (folder / MANIFEST).exists() else []
 
 
@@ -156,7 +193,7 @@ def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo
             optional=has_default(model, value),
             known_rank=value.shape is not None,
         )
-        for value in dict.fromkeys(values)
+        for value in values
         if has_default(model, value) or not (value.is_initializer() and value.is_graph_input())
     )
 

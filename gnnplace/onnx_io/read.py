@@ -13,12 +13,13 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.checks import check_model, settle_external_data
 from gnnplace.onnx_io.conversion import convert
-from gnnplace.onnx_io.external_data import load_attribute_tensors
+from gnnplace.onnx_io.external_data import load_tensors_of_bodies
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.normalise import normalise
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
 from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
+from gnnplace.onnx_io.spelling import respell
 from gnnplace.onnx_io.split import MAX_IR_VERSION
 from gnnplace.onnx_io.value_types import attach_map_types, detach_map_types, kept_type, set_type, type_from_text
 
@@ -63,6 +64,7 @@ def read_onnx(
     """
     path = Path(path)
     proto = _parse(path)
+    respell(proto, str(path))
     check_model(proto, str(path))
     map_types = detach_map_types(proto.graph)
     try:
@@ -73,7 +75,7 @@ def read_onnx(
     attach_map_types(model.graph, map_types)
     settle_external_data(model, path)
     normalise(model, str(path))
-    load_attribute_tensors(model)
+    load_tensors_of_bodies(model)
     annotate_types(model)
     graph, values, warnings = _costs(path, model, dims or {})
     with path.open("rb") as file:

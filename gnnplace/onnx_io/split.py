@@ -1,7 +1,7 @@
 """Cuts a model into parts: models of their own, each for one device."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
-from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, write_external
+from gnnplace.onnx_io.external_data import copied_files, external_files, refer, relocate, write_external
 from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.part import Part
@@ -175,31 +175,48 @@ class ModelCutter:
 
 
 def split_model(
-    model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path, keeps_order: bool = False
+    model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path, keeps_order: bool = False, links: bool = False
 ) -> tuple[Part, ...]:
     """Writes one model per list of ops into `folder`; returns the parts, without devices, in the same order.
 
     Weights of several parts go to one file: sessions map it into memory and share it. The first part returns model
     outputs that are initialisers (a part without ops if there is no other). No part returns outputs that are inputs.
-    `keeps_order` is that of `ModelCutter`.
+    `keeps_order` is that of `ModelCutter`, and `links` that of `copied_files`.
 
     Raises:
         UnsupportedModel: see `ModelCutter.part_proto`; or external weights are missing.
     """
     cutter = ModelCutter(model.model, keeps_order)
-    stray = tuple(value for value in dict.fromkeys(model.model.graph.outputs) if value.is_initializer())
-    locations = link_files(external_files(model.model), folder)
+    locations = copied_files(external_files(model.model), folder, links)
     shared = write_external(cutter.shared_weights(parts), folder, SHARED_WEIGHTS)
     written: list[Part] = []
-    for number, ops in enumerate(parts if parts or not stray else [()]):
-        file = f"part-{number:04d}.onnx"
-        proto, part = cutter.part_proto(ops, stray if number == 0 else ())
+    for proto, part in _protos(cutter, parts):
         relocate(proto.graph, locations)
         refer(proto.graph, shared)
-        with new_file(folder / file) as temporary:
-            temporary.write_bytes(serialized(proto, file))
-        written.append(replace(part, name=file, model=folder / file))
+        with new_file(folder / part.name) as temporary:
+            temporary.write_bytes(serialized(proto, part.name))
+        written.append(replace(part, model=folder / part.name))
     return tuple(written)
+
+
+def parts_in_memory(
+    model: ir.Model, parts: Sequence[Sequence[int]], data_folder: Path, keeps_order: bool = False
+) -> tuple[Part, ...]:
+    """The parts of `split_model` in memory, whose external weights stay in `data_folder`.
+
+    Raises:
+        UnsupportedModel: see `ModelCutter.part_proto`.
+    """
+    found = _protos(ModelCutter(model, keeps_order), parts)
+    return tuple(replace(part, model=serialized(proto, part.name), data_folder=data_folder) for proto, part in found)
+
+
+def _protos(cutter: ModelCutter, parts: Sequence[Sequence[int]]) -> Iterator[tuple[onnx.ModelProto, Part]]:
+    """The parts with the names of their files; the first one also returns outputs of the model that are initialisers."""
+    stray = tuple(value for value in dict.fromkeys(cutter.model.graph.outputs) if value.is_initializer())
+    for number, ops in enumerate(parts if parts or not stray else [()]):
+        proto, part = cutter.part_proto(ops, stray if number == 0 else ())
+        yield proto, replace(part, name=f"part-{number:04d}.onnx")
 
 
 def has_default(model: ir.Model, value: ir.Value) -> bool:

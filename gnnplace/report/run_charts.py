@@ -128,9 +128,10 @@ def executed_steps_chart(run: RunRecord) -> go.Figure | None:
             text=[f"{label(step['kind'])}, {step['moved']:,} op groups<br>{step['pairs']:,} runs of each" for step in shown],
             hovertemplate="%{y:+.1f} %<br>%{text}<extra></extra>",
         )  # fmt: skip
-    largest = max(
+    differences = [
         abs(step["difference"] or 0.0) for step in steps if step["kept"] or (step["difference"] or 0.0) < 0.25
-    )
+    ]
+    largest = max(differences, default=0.0)
     figure.update_yaxes(
         title="time after over before (%)", range=[-110 * max(largest, 0.02), 110 * max(largest, 0.02)], zeroline=True
     )

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gnnplace.errors import InvalidInput
+from gnnplace.errors import InvalidInput, shown
 from gnnplace.files import new_file
 from gnnplace.onnx_io.element_types import numpy_dtype
 from gnnplace.onnx_io.part import ValueInfo
@@ -58,9 +58,16 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
     if isinstance(value, ort.OrtValue):
         value = as_numpy(value._get_c_value())
     if not isinstance(value, np.ndarray):
-        value = np.asarray(value, dtype=expected)
+        try:
+            value = np.asarray(value, dtype=expected)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"the model input {info.name!r} is {shown(value)}; expected an array of {expected.name}"
+            ) from None
     if value.dtype.kind not in "OUS" if element == "string" else value.dtype.name != expected.name:
         raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected.name}")
+    if not value.dtype.isnative:
+        value = value.astype(expected)
     if info.shape and value.ndim != len(info.shape):  # ONNX Runtime takes any shape where a scalar is declared
         raise InvalidInput(
             f"the model input {info.name!r} has {value.ndim} dimensions {list(value.shape)}; expected {list(info.shape)}"

@@ -253,6 +253,8 @@ class PlacedRunner:
 
     def _check_names(self, wanted: Iterable[str], given: Collection[str]) -> None:
         self._check_open()
+        if isinstance(wanted, str):
+            raise InvalidInput(f"the outputs are the text {wanted!r}; expected a list of names")
         for name in wanted:
             if name not in self._known:
                 raise InvalidInput(f"{name!r} is no output of the model; it has {', '.join(self.outputs)}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import onnxruntime as ort
 
 from gnnplace.arrays import BoolArray
 from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed
-from gnnplace.files import parsed_json, scratch_folder, temporary_folder
+from gnnplace.files import parsed_json, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
 from gnnplace.onnx_io.kernels import KernelModel
-from gnnplace.onnx_io.manifest import MANIFEST, read_manifest, write_parts
+from gnnplace.onnx_io.manifest import MANIFEST, Manifest, manifest_in_memory, read_manifest
 from gnnplace.onnx_io.model import STATE_KEY
 from gnnplace.onnx_io.part import ValueInfo
 from gnnplace.onnx_io.read import read_onnx
@@ -37,18 +37,16 @@ PLACED = "placed.onnx"
 """The file of a saved plan that holds the whole model with the placement."""
 
 
-@contextmanager
-def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
-    """The folder of parts of a saved plan; for a model file the parts exist only within the block.
+def _manifest_of(placed: Path, custom_ops: Sequence[str | Path], opened: ExitStack) -> Manifest:
+    """The parts of a saved plan. Those of a model file are cut in memory, and need files that exist until `opened` is closed.
 
-    They are written beside the model file if possible, so that external weights are linked and not copied. A plan whose parts
-    were optimised for another kind of machine is cut again, too.
+    A plan whose parts were optimised for another kind of machine is cut again, too.
     """
     if not placed.is_file():
-        machine = read_manifest(placed / PARTS).optimised_for
+        manifest = read_manifest(placed / PARTS)
+        machine = manifest.optimised_for
         if suits_this_machine(machine):
-            yield placed / PARTS
-            return
+            return manifest
         placed = placed / PLACED
         if not placed.is_file():
             named = ", ".join(f"{name} {value}" for name, value in machine.items())
@@ -62,10 +60,8 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
     kernels = optimised(model) if all(own[segment.device] for segment in found) else None
     if kernels is not None:
         found = _of_kernels(kernels, found, devices, own)
-    beside = os.access(placed.parent, os.W_OK)
-    with scratch_folder(placed.with_name(f"{placed.name}.{PARTS}")) if beside else temporary_folder() as scratch:
-        write_parts(model, found, devices, scratch / PARTS, kernels)
-        yield scratch / PARTS
+    opened.callback(lambda kernels: None, kernels)  # whose files vanish with it
+    return manifest_in_memory(model, found, devices, opened.enter_context(temporary_folder()), kernels)
 
 
 def _of_kernels(
@@ -125,8 +121,8 @@ class Session:
             InvalidInput: `max_in_flight` is less than one.
         """
         libraries = tuple(map(Path, custom_ops))
-        with _parts_of(Path(placed), custom_ops) as folder:
-            self._manifest = read_manifest(folder)
+        with ExitStack() as opened:
+            self._manifest = _manifest_of(Path(placed), custom_ops, opened)
             self._inputs = {info.name: info for info in self._manifest.inputs}
             self._runner = PlacedRunner(
                 [replace(part, custom_ops=libraries) for part in self._manifest.parts],
@@ -135,6 +131,7 @@ class Session:
                 max_in_flight=max_in_flight,
                 devices_of=devices_of,
             )
+            self._close_files = weakref.finalize(self, opened.pop_all().close)
 
     @property
     def max_in_flight(self) -> int:
@@ -265,6 +262,7 @@ class Session:
     def close(self) -> None:
         """Ends the threads and frees the parts."""
         self._runner.close()
+        self._close_files()
 
     def __enter__(self) -> Session:
         return self

@@ -133,6 +133,19 @@ def test_saving_into_a_folder_in_use_loses_no_file_of_others_and_leaves_no_old_p
     assert gnnplace.Session(out).run(None, {"x": x})[0] == pytest.approx(np.tanh(x))
 
 
+@pytest.mark.parametrize("devices", ["cpu:0,cpu:1", "k40x2"])
+def test_saving_leaves_a_model_with_external_weights_usable(devices: str, tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["": 20]> g (float[2, 4] x) => (float[2, 4] y) {a = MatMul(x, w) b = Relu(a) y = MatMul(b, w)}'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    path, out = tmp_path / "model.onnx", tmp_path / "out"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    gnnplace.place(path, devices, planner="round-robin").save(out)
+    for file in (path, out / "placed.onnx"):
+        onnx.checker.check_model(file, full_check=True)
+        assert onnx.numpy_helper.to_array(onnx.load(file).graph.initializer[0]).tolist() == np.eye(4).tolist()
+
+
 def test_evaluate_and_compare_agree_with_place(tmp_path: Path) -> None:
     plan = gnnplace.place(towers(), machine(3), planner="heft")
     plan.save(tmp_path)

@@ -153,6 +153,12 @@ def test_a_result_that_would_make_the_model_large_is_not_folded(node: str, kept:
     assert read_onnx(tmp_path / "large.onnx").graph.op_types == kept
 
 
+def test_nonzero_of_a_scalar_stays_for_the_runtime(tmp_path: Path) -> None:
+    text = "g (float[1] x) => (int64[?, ?] y, float[1] z) { n = NonZero(c) y = Identity(n) z = Neg(x) }"
+    onnx.save(parsed(text, c=np.array(3.0, np.float32)), tmp_path / "m.onnx")
+    assert "NonZero" in read_onnx(tmp_path / "m.onnx").graph.op_types
+
+
 def test_the_limit_of_a_result_counts_bytes_before_it_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,11 @@ def test_a_model_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
             "else_branch = e () => (float[2] r) { r = Exp(x) }>",
             "reads 'q', which nothing writes",
         ),
+        (
+            "c = Constant<value = bool {1}>() y = If(c) <then_branch = t () => (float[2] x) { }, "
+            "else_branch = e () => (float[2] r) { r = Exp(x) }>",
+            "output 'x' of a body is a value of an outer graph, which ONNX does not allow",
+        ),
     ],
 )
 def test_cycles_and_values_that_are_not_written_exactly_once_are_refused(

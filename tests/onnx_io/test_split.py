@@ -1,3 +1,4 @@
+import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.onnx_io.external_data import link_files
+from gnnplace.onnx_io.external_data import copied_files, external_beside
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.split import ModelCutter, split_model
 from tests.onnx_io.texts import parsed
@@ -97,19 +98,36 @@ def external_model(onnx_model: Protos, tmp_path: Path) -> OnnxModel:
     return onnx_model(proto, tmp_path / "source" / "model.onnx")
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_external_weights_are_linked_and_copied_where_links_are_impossible(
-    external_model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+@pytest.mark.parametrize("clones", [True, False])
+def test_external_weights_are_copied_and_their_files_stay_as_they_are(
+    external_model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clones: bool
 ) -> None:
-    def no_link(*_: object) -> None:
-        raise OSError("other file system")
+    def no_clone(*_: object) -> None:
+        raise OSError(errno.EXDEV, "other file system")
 
-    if not links:
-        monkeypatch.setattr("os.link", no_link)
+    if not clones:
+        monkeypatch.setattr("os.copy_file_range", no_clone)
     values = run_parts(external_model, [[0], [1]], tmp_path / "out", {"x": np.array([[1, 1]], np.float32)})
     assert values["y"].tolist() == [[2, 2]]
-    assert (tmp_path / "out" / "data" / "w.bin").samefile(tmp_path / "source" / "weights" / "w.bin") == links
+    source, copy = tmp_path / "source" / "weights" / "w.bin", tmp_path / "out" / "data" / "w.bin"
+    assert copy.read_bytes() == source.read_bytes()
+    assert [path.stat().st_nlink for path in (source, copy)] == [1, 1]  # ONNX refuses files with several hard links
     assert (tmp_path / "out" / "part-0000.onnx").stat().st_size < 300
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_files_that_gnnplace_has_written_may_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool
+) -> None:
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EXDEV, "other file system")
+
+    if not can_link:
+        monkeypatch.setattr("os.link", no_link)
+    (tmp_path / "w").write_text("weights")
+    (location,) = copied_files({"w": tmp_path / "w"}, tmp_path / "out", links=True).values()
+    assert (tmp_path / "out" / location).read_text() == "weights"
+    assert (tmp_path / "out" / location).samefile(tmp_path / "w") is can_link
 
 
 def test_external_files_of_one_name_stay_apart(tmp_path: Path) -> None:
@@ -117,13 +135,22 @@ def test_external_files_of_one_name_stay_apart(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "w").write_text(folder)
     for _ in range(2):  # again over what is there
-        locations = link_files({"a/w": tmp_path / "a" / "w", "b/w": tmp_path / "b" / "w"}, tmp_path / "out")
+        locations = copied_files({"a/w": tmp_path / "a" / "w", "b/w": tmp_path / "b" / "w"}, tmp_path / "out")
         assert [(tmp_path / "out" / locations[old]).read_text() for old in ("a/w", "b/w")] == ["a", "b"]
     names = ("a/2-w", "a/w", "b/w")  # the number that keeps the last one apart is part of the first one's name
     for name in names:
         (tmp_path / name).write_text(name)
-    locations = link_files({name: tmp_path / name for name in names}, tmp_path / "again")
+    locations = copied_files({name: tmp_path / name for name in names}, tmp_path / "again")
     assert [(tmp_path / "again" / locations[name]).read_text() for name in names] == list(names)
+
+
+def test_the_external_files_of_a_part_in_memory_are_those_of_its_folder(
+    external_model: OnnxModel, tmp_path: Path
+) -> None:
+    part = ModelCutter(external_model.model).part_in_memory([0])
+    assert isinstance(part.model, bytes)
+    found = external_beside(part.model, tmp_path / "source")
+    assert found == {"weights/w.bin": tmp_path / "source" / "weights" / "w.bin"}
 
 
 def test_missing_external_weights_are_named(external_model: OnnxModel, tmp_path: Path) -> None:

@@ -252,6 +252,10 @@ def test_executed_steps_are_counted_and_drawn_with_their_intervals(run: RunRecor
     assert (list(kept.y), list(back.y)) == ([-3.0], [1.0])
     assert list(kept.error_y.array) == pytest.approx([2.0])
     assert list(kept.error_y.arrayminus) == pytest.approx([1.0])
+    run["executed_steps"] = [{**step, "difference": 0.5, "difference_interval": (0.4, 0.6), "kept": False}]
+    alone = executed_steps_chart(run)
+    assert alone is not None
+    assert list(alone.data[1].y) == [50.0]
 
 
 def test_a_record_of_an_older_version_has_a_report() -> None:

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+import gnnplace
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidInput, InvalidPlacement
 from gnnplace.onnx_io.annotate import write_placed
@@ -19,6 +20,7 @@ from gnnplace.onnx_io.manifest import MANIFEST, write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segment_numbers, segments
+from gnnplace.placement import Placement
 from gnnplace.running.part_session import infer_types
 from gnnplace.running.session import PARTS, Session
 
@@ -311,7 +313,6 @@ GOOD: Feed = {
         {"x": None},
         {"z": "absent"},
         {"unknown": numbers(1)},
-        {"k": np.array([1, 2], ">i8")},
     ],
 )
 def test_inputs_are_accepted_and_refused_as_by_onnx_runtime(change: Feed, tmp_path: Path) -> None:
@@ -340,3 +341,42 @@ def test_a_scalar_is_accepted_where_onnx_runtime_expects_an_array(tmp_path: Path
         with Session(tmp_path / "out") as placed:
             for scalar in (2, 2.0, np.float32(2)):
                 assert_equal(placed.run(None, {**GOOD, "r": scalar}), wanted)
+
+
+@pytest.mark.parametrize("is_external", [True, False])
+def test_weights_of_bodies_are_found_wherever_the_model_is_loaded(is_external: bool, tmp_path: Path) -> None:
+    weight = np.eye(60, dtype=np.float32)
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 60] x, int64 n) => (float[2, 60] y)
+        { r = Relu(x)
+          f = Loop(n, , r) <body = b (int64 i, bool c, float[2, 60] s) => (bool k, float[2, 60] t)
+            <float[60, 60] w = {0}> { k = Identity(c)  t = MatMul(s, w) }>
+          y = Neg(f) }""".replace("w = {0}", f"w = {{{','.join(map(str, weight.ravel().tolist()))}}}")
+    )
+    (tensor,) = proto.graph.node[1].attribute[0].g.initializer
+    if is_external:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
+        (tmp_path / "w.bin").write_bytes(tensor.raw_data)
+        onnx.external_data_helper.set_external_data(tensor, "w.bin", 0, len(tensor.raw_data))
+        tensor.ClearField("raw_data")
+    model, feed = saved(tmp_path / "m.onnx", proto), {"x": np.ones((2, 60), np.float32), "n": np.array(3)}
+    plan = gnnplace.plan_of(model.path, "cpu:0,cpu:1", Placement(np.array([0, 1, 0])))
+    out = plan.save(tmp_path / "out")
+    for path in (out, out / "placed.onnx"):
+        with Session(path) as session:
+            assert session.run(None, feed)[0].tolist() == (-np.ones((2, 60))).tolist()
+    for path in (model.path, out / "placed.onnx"):
+        assert plain(path).run(None, feed)[0].tolist() == (-np.ones((2, 60))).tolist()
+
+
+def test_a_session_of_a_model_file_keeps_what_later_calls_need(tmp_path: Path) -> None:
+    text = f"{HEAD} g (float[N, 4] x) => (float[N, 4] y) {{ a = Neg(x) b = Relu(a) y = MatMul(b, w) }}"
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    place(saved(tmp_path / "m.onnx", proto), [0, 1, 0], tmp_path / "out")
+    feed = {"x": -np.ones((2, 4), np.float32)}
+    with Session(tmp_path / "out" / "placed.onnx") as session:
+        assert session.get_devices() == ["cpu:0", "cpu:1"]
+        assert session.get_modelmeta().graph_name == "g"
+        assert session.run(None, feed, ort.RunOptions())[0].tolist() == np.ones((2, 4)).tolist()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -95,6 +96,9 @@ def test_devices_of_a_session_are_those_that_run_a_part(small_model: Models, tmp
         ({"z": None}, "'z' is missing; given are x"),
         ({"q": np.ones(3)}, "'q' is no input of the model; it has x, z"),
         ({"x": np.ones((3, 4))}, "'x' is of dtype float64; expected float32"),
+        ({"x": "text"}, "'x' is 'text'; expected an array of float32"),
+        ({"x": {1: 2}}, "'x' is {1: 2}; expected an array of float32"),
+        ({"x": [[1, 2, 3, 4], [1]]}, r"'x' is \[\[1, 2, 3, 4\], \[1\]\]; expected an array of float32"),
         ({"x": np.ones(4, np.float32)}, r"'x' has 1 dimensions \[4\]; expected \['N', 4\]"),
         ({"x": np.ones((3, 5), np.float32)}, r"'x' has size 5 in dimension 1; expected \['N', 4\]"),
     ],
@@ -109,6 +113,53 @@ def test_a_wrong_input_is_named_in_one_line(
         with pytest.raises(InvalidInput, match=message) as caught:
             session.run(None, {name: value for name, value in feed.items() if value is not None})
         assert "\n" not in str(caught.value)
+
+
+def test_arrays_in_the_other_byte_order_are_read_as_their_numbers(small_model: Models, tmp_path: Path) -> None:
+    model, x = small_model("chain"), np.arange(4, dtype=np.float32)[None]
+    save(model, [0, 1, 0, 1], tmp_path)
+    with Session(tmp_path) as session:
+        (found,) = session.run(None, {"x": x.astype(">f4")})
+    np.testing.assert_allclose(found, plain_run(model, {"x": x})[0], rtol=1e-5)
+
+
+def test_a_text_as_outputs_is_refused(small_model: Models, tmp_path: Path) -> None:
+    save(small_model("chain"), [0, 1, 0, 1], tmp_path)
+    with (
+        Session(tmp_path) as session,
+        pytest.raises(InvalidInput, match="the outputs are the text 'y'; expected a list"),
+    ):
+        session.run("y", {"x": np.ones((1, 4), np.float32)})
+
+
+def test_an_output_that_is_listed_twice_is_returned_twice(onnx_model: Callable[..., OnnxModel], tmp_path: Path) -> None:
+    model = onnx_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y, float[2] y, float[2] z) { y = Neg(x)  z = Exp(y) }""")
+    save(model, [0, 1], tmp_path)
+    with Session(tmp_path) as session:
+        assert [info.name for info in session.get_outputs()] == ["y", "y", "z"]
+        assert [value[0] for value in session.run(None, {"x": np.zeros(2, np.float32)})] == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("element", ["float", "bfloat16"])
+def test_weights_in_typed_fields_are_shared_by_parts(
+    element: str, onnx_model: Callable[..., OnnxModel], tmp_path: Path
+) -> None:
+    size = 2**16
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1] x) => (float[{size}] y) {{ v = Cast<to = 1>(w)  a = Add(x, v)  b = Neg(a)  u = Cast<to = 1>(w)  y = Add(b, u) }}""")
+    kind = onnx.TensorProto.FLOAT if element == "float" else onnx.TensorProto.BFLOAT16
+    weight = onnx.helper.make_tensor("w", kind, [size], [3.0] * size)
+    assert not weight.HasField("raw_data")
+    proto.graph.initializer.append(weight)
+    model = onnx_model(proto)
+    op = model.graph.op_index
+    assignment = [0] * model.graph.num_ops
+    assignment[op[model.graph.op_names[-1]]] = 1
+    assert len([name for name in model.graph.op_types if name == "Add"]) == 2
+    save(model, assignment, tmp_path)
+    with Session(tmp_path) as session:
+        assert session.run(None, {"x": np.ones(1, np.float32)})[0].tolist() == [-1.0] * size
 
 
 def test_an_unknown_output_is_named(small_model: Models, tmp_path: Path) -> None:
