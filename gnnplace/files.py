@@ -19,6 +19,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Error numbers of a place that cannot be written."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_TRIES = 1000  # of opening a file that others remove; some folders, such as /proc, never have it
 _FILE, _FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -154,13 +155,15 @@ def _held(path: Path, flags: int, requested: Path, mode: int = 0o777) -> Iterato
     """
     with _about(requested):
         path.parent.mkdir(parents=True, exist_ok=True)
+        tries_left = _TRIES
         while True:
             try:
                 if flags == _FOLDER:
                     path.mkdir(mode, exist_ok=True)
                 handle = os.open(path, flags | os.O_NOFOLLOW, mode & 0o666)
             except FileNotFoundError:
-                if path.parent.is_dir():
+                tries_left -= 1
+                if tries_left and path.parent.is_dir():
                     continue  # the previous holder has just removed it
                 raise
             try:

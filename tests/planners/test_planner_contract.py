@@ -77,6 +77,40 @@ def test_a_planner_returns_a_legal_placement_whose_value_is_the_evaluators(name:
     assert [value for _, _, value in solution.history] == sorted((v for _, _, v in solution.history), reverse=True)
 
 
+def apart() -> Problem:
+    """Two ops on two devices without a link, of which neither holds both."""
+    graph = OpGraph.build("apart", [Op("a"), Op("b", memory_bytes=24)], [Tensor("b", 25, ("a",)), Tensor("a", 92, ())])
+    topology = Topology("apart", (Device("d0", "gpu", 136), Device("d1", "gpu", 45)))
+    return problem_of(graph, topology, np.array([[0.058, 0.058], [2.918, 2.918]]))
+
+
+def one_way() -> Problem:
+    """Three ops on two devices with a link in one direction; the throughput counts."""
+    graph = OpGraph.build("one way", [Op("a"), Op("b"), Op("c")], [Tensor("c", 0, ("b",))])
+    topology = Topology("one way", (Device("d0", "cpu"), Device("d1", "gpu")), (Link("d0", "d1", 1.0, 2.0),))
+    return problem_of(graph, topology, np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 2.0]]), "throughput")
+
+
+def timeless() -> Problem:
+    """One op that takes no time where it does not fit."""
+    graph = OpGraph.build("timeless", [Op("a", memory_bytes=24)])
+    topology = Topology("timeless", (Device("d0", "tpu", 17), Device("d1", "cpu")))
+    return problem_of(graph, topology, np.array([[0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("make", [apart, one_way, timeless])
+@pytest.mark.parametrize("name", PLANNERS)
+def test_missing_links_and_ops_without_time_end_no_planner(name: str, make: Callable[[], Problem]) -> None:
+    problem = make()
+    try:
+        solution = load_planner(name)(problem, Budget(60), 0)
+    except GnnplaceError:
+        return  # the planner says that it found nothing
+    assert problem.action_mask[problem.unit_of_op, solution.placement.assignment].all()
+    if solution.objective_s <= problem.worst_case_s:
+        check_legal(problem.graph, problem.topology, solution.placement)
+
+
 def core_sets(seed: int = 0) -> Problem:
     """Two branches on two cores and on both together, which is faster for half of the ops."""
     rng, names = np.random.default_rng(seed), [f"o{i}" for i in range(20)]

@@ -357,4 +357,4 @@ def _norm(seconds: FloatArray, exponent: float) -> float:
         most = max(most, seconds[device])
     for device in range(len(seconds)):
         total += (max(0.0, seconds[device]) / most) ** exponent
-    return float(most * total ** (1.0 / exponent))
+    return float(max(1e-30, most * total ** (1.0 / exponent)))

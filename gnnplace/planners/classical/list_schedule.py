@@ -104,11 +104,20 @@ def list_schedule(problem: Problem, options: ScheduleOptions = ScheduleOptions()
 
     def build(mask: BoolArray) -> ListSchedule:
         if options.mask is not None:
-            mask = mask & options.mask
+            mask = _within(mask, options.mask, problem.action_mask)
         work = list_work(problem, mask, options.finish_noise, options.activation_share)
         return ListSchedule(*schedule_ops(order, remaining_s, work, machine))
 
     return connected_schedule(problem, build)
+
+
+def _within(mask: BoolArray, chosen: BoolArray, allowed: BoolArray) -> BoolArray:
+    """`[U, D]` devices in both masks; where a unit has none, those in `chosen` that are allowed, else all allowed ones."""
+    found: BoolArray = mask & chosen
+    for other in (chosen & allowed, allowed):
+        lacking = ~found.any(axis=1)
+        found[lacking] = other[lacking]
+    return found
 
 
 def on_all_cores(problem: Problem, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
