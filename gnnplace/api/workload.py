@@ -10,7 +10,7 @@ from pathlib import Path
 from gnnplace.api.options import Dims, shapes_of
 from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.errors import UnsupportedModel
-from gnnplace.graph.json_format import read_graph
+from gnnplace.graph.json_format import read_noted_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import at_dims, read_onnx, with_inferred_types
@@ -30,13 +30,15 @@ class Workload:
     models: tuple[OnnxModel, ...] = ()
     """The ONNX model at every shape; empty for an op graph alone, which can be placed but not run."""
     sha256: str | None = None
+    notes: tuple[str, ...] = ()
+    """Warnings about the file of an op graph."""
 
     @classmethod
-    def of(cls, *shapes: OpGraph | OnnxModel, sha256: str | None = None) -> Workload:
+    def of(cls, *shapes: OpGraph | OnnxModel, sha256: str | None = None, notes: tuple[str, ...] = ()) -> Workload:
         """The workload of a model that was read at one or several shapes."""
         models = tuple(model for model in shapes if isinstance(model, OnnxModel))
         graphs = tuple(model.graph if isinstance(model, OnnxModel) else model for model in shapes)
-        return cls(graphs, models, models[0].sha256 if models else sha256)
+        return cls(graphs, models, models[0].sha256 if models else sha256, notes)
 
     @property
     def graph(self) -> OpGraph:
@@ -51,7 +53,7 @@ class Workload:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings of the reader."""
-        return self.models[0].warnings if self.models else ()
+        return self.models[0].warnings if self.models else self.notes
 
     def segments(self, assignment: IntArray, order: IntArray, excludes: BoolArray | None = None) -> tuple[Segment, ...]:
         """The segments in which a placement `[N]` runs, when ops run in an order `[N]`; `excludes` is that of the topology."""
@@ -98,8 +100,8 @@ def load_workload(
     if path.suffix == ".json" or path.name.endswith(".json.gz"):
         if dims:
             raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave dims out")
-        graph = read_graph(path)
-        return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        graph, notes = read_noted_graph(path)
+        return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), notes=notes)
     read = read_onnx(path, first, custom_ops, infer_types)
     return Workload.of(read, *(at_dims(read, shape) for shape in others))
 

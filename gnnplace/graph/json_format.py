@@ -5,13 +5,13 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnplace.errors import InvalidGraph, shown
+from gnnplace.errors import InvalidGraph, did_you_mean, shown
 from gnnplace.files import new_file, parsed_json, read_json, write_text
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.json_fields import JsonObject, checked_format
@@ -27,6 +27,10 @@ _OP_KEYS: Mapping[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
+_GRAPH_KEYS = ("format", "name", "ops", "tensors", "shared_weights")
+_TENSOR_KEYS = ("producer", "bytes", "consumers")
+
+
 def read_graph(path: Path) -> OpGraph:
     """Reads an op graph from a file, which may be compressed (`.json.gz`).
 
@@ -40,6 +44,28 @@ def read_graph(path: Path) -> OpGraph:
         InvalidGraph: the file is missing, is not JSON, or breaks a rule of the format.
     """
     return graph_from_json(_document(path), str(path))
+
+
+def read_noted_graph(path: Path) -> tuple[OpGraph, tuple[str, ...]]:
+    """The graph of `read_graph`, and a line for each kind of unknown key that looks like a misspelt one; these have no effect.
+
+    Raises:
+        InvalidGraph: see `read_graph`.
+    """
+    document = _document(path)
+    return graph_from_json(document, str(path)), tuple(_misspelt_keys(document))
+
+
+def _misspelt_keys(document: Mapping[str, Any]) -> Iterator[str]:
+    found = {
+        "the graph": (_GRAPH_KEYS, set(document)),
+        "ops": (_OP_KEYS, set().union(*document.get("ops", ()))),
+        "tensors": (_TENSOR_KEYS, set().union(*document.get("tensors", ()))),
+    }
+    for what, (known, keys) in found.items():
+        for key in sorted(keys - set(known)):
+            if question := did_you_mean(key, known):
+                yield f"the key {shown(key)} of {what} is unknown and has no effect; {question}"
 
 
 def read_op_types(path: Path) -> frozenset[str]:
