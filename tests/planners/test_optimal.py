@@ -278,3 +278,21 @@ def test_over_op_groups_it_searches_without_a_bound() -> None:
     solution = plan(problem, Budget(100), 0)
     assert solution.lower_bound_s is None
     assert [name for name, _ in solution.stages] == ["start", "annealing", "relaxed rules"]
+
+
+def test_what_fits_is_found_on_tiny_graphs_where_neither_annealing_nor_the_solver_finds_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def all_on_one(search: Search) -> tuple[np.ndarray, float, bool]:
+        value = float(search.evaluate_batch(np.zeros((1, 5), dtype=np.int64))[0])
+        return np.zeros(5, dtype=np.int64), value, True
+
+    monkeypatch.setattr(optimal, "best_start", all_on_one)
+    monkeypatch.setattr(optimal, "anneal", lambda *_: None)
+    monkeypatch.setattr(optimal, "_solve_in_passes", lambda *_: None)
+    ops = [Op(f"o{i}", memory_bytes=size) for i, size in enumerate((6, 5, 4, 3, 2))]
+    problem = problem_of(OpGraph.build("tight", ops), (Device("a", "d", 10), Device("b", "d", 10)))
+    solution = plan(problem, Budget(200), 0)
+    assert solution.placement.assignment.tolist() in ([0, 1, 0, 1, 1], [1, 0, 1, 0, 0])
+    assert solution.objective_s == 3.0
+    assert plan(problem, Budget(20), 0).objective_s > problem.worst_case_s  # too few for all 32 placements

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
 
+_MOST_TRIED = 100_000  # placements of a tiny problem
 _PASSES = ("relaxed rules", "never idle", "simulator's rules")
 
 
@@ -121,6 +124,17 @@ def _begin(search: Search, config: OptimalConfig) -> None:
         anneal(search, assignment, value, np.random.default_rng(search.seed), AnnealingConfig())
     search.budget = whole
     search.stage("annealing")
+    if search.best_s > search.problem.worst_case_s:  # nothing fits yet, and CP-SAT may stay undecided
+        _try_all(search)
+
+
+def _try_all(search: Search) -> None:
+    """Evaluates every placement of a tiny problem, if the budget allows all of them."""
+    choices = [np.flatnonzero(allowed).tolist() for allowed in search.problem.action_mask]
+    if math.prod(map(len, choices)) <= min(search.remaining, _MOST_TRIED):
+        units = np.array(list(itertools.product(*choices)), dtype=np.int64)
+        search.evaluate_batch(units[:, search.problem.unit_of_op])
+        search.stage("all placements")
 
 
 def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
