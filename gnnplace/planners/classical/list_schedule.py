@@ -74,7 +74,7 @@ class ListSchedule:
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
     connected: bool
-    """False when an op had to go to a device that one of its inputs has no route to."""
+    """False when an op had to go to a device that one of its inputs has no route to, or that `ScheduleOptions.mask` excludes."""
 
     @property
     def priorities(self) -> FloatArray:
@@ -103,10 +103,13 @@ def list_schedule(problem: Problem, options: ScheduleOptions = ScheduleOptions()
     remaining_s = np.zeros_like(problem.op_time_s) if options.remaining_s is None else options.remaining_s
 
     def build(mask: BoolArray) -> ListSchedule:
+        keeps = True
         if options.mask is not None:
+            keeps = bool((options.mask & problem.action_mask).any(axis=1).all())
             mask = _within(mask, options.mask, problem.action_mask)
         work = list_work(problem, mask, options.finish_noise, options.activation_share)
-        return ListSchedule(*schedule_ops(order, remaining_s, work, machine))
+        assignment, start_s, end_s, connected = schedule_ops(order, remaining_s, work, machine)
+        return ListSchedule(assignment, start_s, end_s, bool(connected and keeps))
 
     return connected_schedule(problem, build)
 
