@@ -63,6 +63,11 @@ class JsonObject:
         return self.error(f"{self.where}: {text}")
 
 
+def json_object(document: Any, where: str, error: type[GnnplaceError]) -> JsonObject:
+    """The object of a document; one without fields where the document is none, so that each required field is missing."""
+    return JsonObject(document if isinstance(document, dict) else {}, where, error)
+
+
 def checked_format(document: Any, expected: str, where: str, error: type[GnnplaceError]) -> JsonObject:
     """The top-level object of a document whose `format` field has the expected value."""
     found = document.get("format") if isinstance(document, dict) else type(document).__name__

@@ -1,8 +1,8 @@
 """The composition root: one pipeline behind `place`, `evaluate`, `compare`, `profile` and `train`.
 
 In reading order: `options.py` (options and shapes), `workload.py` (a model as an op graph), `problem_setup.py` (the graph on
-devices, with costs and simulators), `auto_devices.py` (the devices of `auto` that run a model), `recorded.py` (records as workloads), `search.py` (runs of planners, here or on the hosts of
-a cluster), `measuring.py` (profiles and executed placements), `judging.py` (the choice of the answer), `pipeline.py` (the main
+devices, with costs and simulators), `auto_devices.py` (the devices of `auto` that run a model), `recorded.py` (records as
+workloads), `search.py` (runs of planners, here or on the hosts of a cluster), `measuring.py` (profiles and executed placements), `judging.py` (the choice of the answer), `pipeline.py` (the main
 path through all of these), `profiling.py` (`profile`), `plan.py` (the answer and its files), `record.py` (the computed parts of
 `run.json`), `training_problems.py`, `measured_training.py` and `training_run.py` (`train`).
 """

@@ -21,7 +21,7 @@ from gnnplace.difference import Difference
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.evaluation import Evaluator, Problem
 from gnnplace.files import read_json, write_text
-from gnnplace.json_fields import JsonObject
+from gnnplace.json_fields import JsonObject, json_object
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.placement import Placement, save_placement
@@ -100,8 +100,7 @@ class Incumbent:
         self._executed, self._folder = executed, folder
         self._file = folder / "start.json"
         if self._file.exists():
-            document = read_json(self._file, InvalidRun)
-            kept = JsonObject(document if isinstance(document, dict) else {}, str(self._file), InvalidRun)
+            kept = json_object(read_json(self._file, InvalidRun), str(self._file), InvalidRun)
             self.ratio = kept.cost("ratio")
             self.start, self.fastest = (self._assignment(kept, key) for key in ("start", "fastest"))
         else:

@@ -96,8 +96,11 @@ class Plan:
     @property
     def objective_s(self) -> float:
         """Seconds of one step, or, simulated for the throughput, of the busiest device or channel in each step."""
-        simulates_period = self.measured is None and self.setup.objective == "throughput"
-        return self.evaluation.period_s if simulates_period else self.makespan_s
+        return self.evaluation.period_s if self._simulates_period else self.makespan_s
+
+    @property
+    def _simulates_period(self) -> bool:
+        return self.measured is None and self.setup.objective == "throughput"
 
     @property
     def gap(self) -> float:
@@ -133,8 +136,7 @@ class Plan:
             "seed": self.solution.seed,
             "out": None if out is None else str(out),
         }
-        is_period = self.measured is None and self.setup.objective == "throughput"
-        return {**summary, "throughput_s": finite(self.objective_s)} if is_period else summary
+        return {**summary, "throughput_s": finite(self.objective_s)} if self._simulates_period else summary
 
     def headline(self) -> str:
         """The answer in one sentence."""

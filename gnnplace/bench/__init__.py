@@ -10,8 +10,8 @@ Simulated: `engine.py` (speed of the simulator), `planners.py` (planners on the 
 Executed: `execution.py` (placed models against plain sessions), `measured.py` with `rivals.py` (searches by execution), `pairs.py`
 (paired measurements of known differences), `training.py` (policies that learn from executed runtime), `fidelity.py` with
 `fidelity_probes.py` and `residual.py` (simulated against measured seconds, and corrections), `core_sets.py` (sets of cores),
-`scaling.py` (kernels with one thread and with two), `providers.py` (OpenVINO beside ONNX Runtime's kernels), `gpu.py` (GPUs), `zoo.py` (every recipe of the zoo),
-`report.py` (reports in a browser).
+`scaling.py` (kernels with one thread and with two), `providers.py` (OpenVINO beside ONNX Runtime's kernels), `gpu.py` (GPUs),
+`zoo.py` (every recipe of the zoo), `report.py` (reports in a browser).
 """
 
 __all__: list[str] = []

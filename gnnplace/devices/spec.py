@@ -41,11 +41,10 @@ def load_topology(spec: str, with_gpus: bool = True, providers: Sequence[str] = 
     """The device set of a text: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
     `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false. One core for each
-    GPU, of at most a quarter of the cores, is left to the threads that drive the GPUs. Without a GPU, `auto` also has sets of 2, 4, 8, ... cores, those of each memory node,
-    and all cores together (`core_sets`). With the names of ONNX Runtime's `providers`, it also has their devices, on the same cores and
-    GPUs (`provider_devices`). Devices
-    that use the same core exclude each other (`cpu:0,cpu:1,cpu:0-1`), and so do a GPU and its slices. Devices on cores share
-    the machine's memory; that of a GPU slice is its multiprocessors' share; `memory=` gives a device a memory of its own.
+    GPU, of at most a quarter of the cores, is left to the threads that drive the GPUs. Without a GPU, `auto` also has
+    sets of 2, 4, 8, ... cores, those of each memory node, and all cores together (`core_sets`). With the names of ONNX Runtime's
+    `providers`, it also has their devices, on the same cores and GPUs (`provider_devices`). Devices that use the same core exclude
+    each other (`cpu:0,cpu:1,cpu:0-1`), and so do a GPU and its slices. Devices on cores share the machine's memory; that of a GPU slice is its multiprocessors' share; `memory=` gives a device a memory of its own.
     Slices of one GPU have equal sizes. Any two real devices have links.
 
     >>> load_topology("k40x2").device_names

@@ -12,7 +12,7 @@ This folder imports no runtime. In reading order:
 - `conversion.py`: from nodes and shapes to the op graph;
 - `run_order.py`: the order in which a runtime runs nodes, and how a file lists them for a wanted one;
 - `segments.py`: runs of ops that a device executes without exchanging values;
-- `external_data.py`: weights in files of their own, which are linked and not rewritten;
+- `external_data.py`: weights in files of their own, which are copied as they are;
 - `part.py`: a model for one device, and its inputs and outputs;
 - `spelling.py`: one spelling for what files write in several ways;
 - `shape_ops.py`: ops that compute with shapes;

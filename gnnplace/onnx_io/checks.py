@@ -12,13 +12,12 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.files import file_inside
-from gnnplace.onnx_io.external_data import bodies_of, external_tensors
+from gnnplace.onnx_io.external_data import TYPED_FIELDS, bodies_of, external_tensors, nodes_of
 from gnnplace.onnx_io.model import op_schema
 
 _MOST_DIGITS = 18
 _TYPES = {dtype.value for dtype in ir.DataType} - {ir.DataType.UNDEFINED.value}
 _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
-_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _NEWEST_OPSET = 2**31 - 1
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 """Attributes checked even if the operator set is unknown."""
@@ -126,16 +125,13 @@ def _described(node: onnx.NodeProto) -> str:
 def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Initialisers and attributes of all graphs and functions."""
     yield from proto.graph.initializer
-    stack = [proto.graph.node, *(function.node for function in proto.functions)]
-    while stack:
-        for node in stack.pop():
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.TENSOR or attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-            for body in bodies_of(node):
-                yield from body.initializer
-                stack.append(body.node)
+    for node in nodes_of(proto):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR or attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for body in bodies_of(node):
+            yield from body.initializer
 
 
 def _tensor_problem(tensor: onnx.TensorProto) -> str | None:
@@ -153,7 +149,7 @@ def _tensor_problem(tensor: onnx.TensorProto) -> str | None:
         found, expected = len(tensor.raw_data), math.ceil(size * dtype.itemsize)
     else:
         field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
-        if any(len(getattr(tensor, other)) for other in _FIELDS if other != field):
+        if any(len(getattr(tensor, other)) for other in TYPED_FIELDS if other != field):
             return f"keeps {dtype.name} elsewhere than in {field}"
         found = len(getattr(tensor, field))
         # An entry holds an element, half a complex number, or a byte of packed elements.

@@ -25,10 +25,10 @@ from gnnplace.onnx_io.model import OnnxModel
 
 DATA = "data"
 """Folder of the files with weights outside the model."""
+TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+"""Fields of a tensor with its elements, in place of its bytes."""
 _SMALL_BYTES = 1024  # scalars and shapes stay in the model, where ONNX Runtime can fold them
 _FEW_BYTES = 1 << 20
-_VALUES = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-"""Fields of a tensor with its elements, in place of its bytes."""
 _NO_COPYING = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # the file system cannot copy by itself
 
 
@@ -203,6 +203,15 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     ]
 
 
+def nodes_of(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of all graphs, bodies and functions."""
+    stack = [proto.graph.node, *(function.node for function in proto.functions)]
+    while stack:
+        for node in stack.pop():
+            yield node
+            stack.extend(body.node for body in bodies_of(node))
+
+
 def relocate(graph: onnx.GraphProto, locations: Mapping[str, str]) -> None:
     """Replaces the locations of external weights in a graph and in the bodies of its nodes."""
     for tensor in graph.initializer:
@@ -228,7 +237,7 @@ def refer(graph: onnx.GraphProto, outside: Mapping[str, ir.ExternalTensor]) -> N
     """Replaces weights of a graph by references to an external file."""
     for tensor in graph.initializer:
         if (found := outside.get(tensor.name)) is not None:
-            for field in _VALUES:
+            for field in TYPED_FIELDS:
                 tensor.ClearField(field)
             tensor.raw_data = b""  # `set_external_data` expects the field
             set_external_data(tensor, os.fspath(found.location), found.offset, found.length)

@@ -1,14 +1,13 @@
 """One spelling for what a model file may write in several ways, as ONNX Runtime reads them."""
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.onnx_io.external_data import bodies_of
+from gnnplace.onnx_io.external_data import nodes_of
 
 _ALIAS = "ai.onnx"
 """Another name of the default domain."""
@@ -38,21 +37,13 @@ def respell(proto: onnx.ModelProto, where: str) -> None:
     shadowed = [function for function in proto.functions if function.domain == "" and onnx.defs.has(function.name)]
     for function in shadowed:
         proto.functions.remove(function)
-    for node in _nodes(proto):
+    for node in nodes_of(proto):
         if node.domain == _ALIAS:
             node.domain = ""
         if node.domain == "" and node.op_type == "Constant":
             _make_dense(node, where)
         if node.domain == "" and node.op_type == "STFT" and all(entry.name != "onesided" for entry in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    stack = [proto.graph.node, *(function.node for function in proto.functions)]
-    while stack:
-        for node in stack.pop():
-            yield node
-            stack.extend(body.node for body in bodies_of(node))
 
 
 def _make_dense(node: onnx.NodeProto, where: str) -> None:

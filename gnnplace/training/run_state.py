@@ -15,7 +15,7 @@ import torch
 
 from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import append_json_line, new_file, read_json_lines, write_json_lines
-from gnnplace.json_fields import JsonObject
+from gnnplace.json_fields import JsonObject, json_object
 from gnnplace.policy.checkpoint import InvalidPolicy, checked_config, restored_network
 from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.search_ppo import ppo_optimizer
@@ -58,7 +58,7 @@ def read_metrics(path: Path) -> list[JsonObject]:
         InvalidRun: another line is not JSON.
     """
     rows = read_json_lines(path, InvalidRun)
-    return [JsonObject(row if isinstance(row, dict) else {}, str(path), InvalidRun) for row in rows]
+    return [json_object(row, str(path), InvalidRun) for row in rows]
 
 
 class InvalidRun(GnnplaceError):
