@@ -113,7 +113,7 @@ class Faults:
 
 
 def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_and_others_are(
-    place: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    place: Callable[..., Plan], costs_of_first_run: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without fused groups, the multiplications can be placed apart from their kernel.
     monkeypatch.setattr("gnnplace.api.problem_setup._fused", lambda *_: None)

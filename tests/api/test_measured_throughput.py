@@ -60,11 +60,12 @@ def test_with_throughput_as_the_objective_search_and_comparison_run_pipelined(jo
 
 
 def test_recalled_placements_are_executed_again_and_biased_ratios_are_dropped_with_one_warning(
-    jobs: list[Job], tmp_path: Path
+    jobs: list[Job], costs_of_first_run: None, tmp_path: Path
 ) -> None:
+    # Its first placements are random and do not depend on measured seconds.
     def placed() -> tuple[Plan, int]:
         jobs.clear()
-        plan = gnnplace.place(model(tmp_path), DEVICES, planner="greedy", evaluations=3, measure=True)
+        plan = gnnplace.place(model(tmp_path), DEVICES, planner="genetic", evaluations=3, measure=True)
         dropped = sum("had a biased reference" in warning for warning in plan.warnings)
         return plan, dropped
 
@@ -75,8 +76,7 @@ def test_recalled_placements_are_executed_again_and_biased_ratios_are_dropped_wi
     plan, dropped = placed()
     assert plan.measured is not None
     assert dropped == 1
-    assert plan.measured["search"]["recalled"] > 0
-    assert plan.measured["search"]["executed"] <= 1  # costs measured since then may lead to another placement
+    assert (plan.measured["search"]["recalled"] > 0, plan.measured["search"]["executed"]) == (True, 0)
     assert max(len(job.candidates) for job in jobs) >= 3  # the finalists beside plain sessions
     assert placed()[1] == 0
 
