@@ -182,6 +182,11 @@ def objective_s(row: PlannerRow | Summary) -> float | None:
     return row.get("throughput_s", row["makespan_s"])
 
 
+def is_below_bound(gap: float) -> bool:
+    """Whether an answer is less than its bound by more than rounding; a gap that prints as 0.0 % is none."""
+    return gap < -0.0005
+
+
 class LowerBoundRecord(TypedDict):
     """A lower bound of the objective of all placements."""
 

@@ -21,7 +21,16 @@ from gnnplace.onnx_io.manifest import write_parts, written_files
 from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
 from gnnplace.planners.solution import Solution
-from gnnplace.run_record import MeasuredRecord, MeasuredSummary, PlannerRow, RunRecord, ShapeRecord, Summary, finite
+from gnnplace.run_record import (
+    MeasuredRecord,
+    MeasuredSummary,
+    PlannerRow,
+    RunRecord,
+    ShapeRecord,
+    Summary,
+    finite,
+    is_below_bound,
+)
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
@@ -143,9 +152,9 @@ class Plan:
         evaluator = "simulated" if self.measured is None else "measured"
         step = "step" if self.setup.objective == "latency" else "pipelined step"
         text = f"{format_s(self.objective_s)} per {step} ({evaluator}), "
-        if self.gap < 0:
+        if is_below_bound(self.gap):
             return f"{text}less than the bound of {format_s(self.bound.value_s)}: the machine was slower when it was profiled"
-        return f"{text}{self.gap:.1%} above the lower bound"
+        return f"{text}{max(self.gap, 0.0):.1%} above the lower bound"
 
     def save(self, folder: str | Path) -> Path:
         """Writes `placement.json`, `run.json`, `report.html` and, for ONNX models, `placed.onnx` and `parts/`.

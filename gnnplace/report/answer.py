@@ -2,7 +2,7 @@
 
 import math
 
-from gnnplace.run_record import MeasuredRecord, RunRecord, objective_s
+from gnnplace.run_record import MeasuredRecord, RunRecord, is_below_bound, objective_s
 from gnnplace.units import format_s
 
 
@@ -24,7 +24,7 @@ def answer(run: RunRecord) -> str:
     bound = run["lower_bound"]
     if bound is not None and summary["gap"] is not None:
         limit = "By the cost model, no placement" if run["measured"] else "No placement"
-        is_beaten = summary["gap"] < 0
+        is_beaten = is_below_bound(summary["gap"])
         gap = "the machine was slower when it was profiled" if is_beaten else f"the gap is {percent(summary['gap'])}"
         text += f". {limit} can take less than {seconds(bound['value_s'])} ({bound['name']}): {gap}"
     return text + "."
@@ -69,7 +69,7 @@ def seconds(value: float | None) -> str:
 
 def percent(fraction: float | None) -> str:
     """Formats a fraction as percent; a dash for None and infinity."""
-    return "–" if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
+    return "–" if fraction is None or not math.isfinite(fraction) else f"{round(100 * fraction, 1) + 0.0:.1f} %"
 
 
 def _rival(measured: MeasuredRecord) -> tuple[float | None, str]:

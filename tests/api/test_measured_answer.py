@@ -87,6 +87,8 @@ def test_an_answer_below_the_bound_names_slow_profiling_as_the_cause(answered: A
     assert "above the lower bound" in answered([1.0, 0.9, 0.7], 2.0).headline()
     plan = answered([1e-9, 1e-9, 1e-9], 1.0)
     assert plan.headline().endswith("the machine was slower when it was profiled")
+    bound_s = plan.bound.value_s
+    assert answered([bound_s * (1 - 1e-9)] * 3, 1.0).headline().endswith("0.0% above the lower bound")
 
 
 def test_the_placement_of_a_faster_planner_is_kept_and_named(answered: Answered) -> None:

@@ -83,6 +83,10 @@ def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
             id="an answer below the bound",
         ),
         pytest.param(
+            lambda run: run["summary"].update(gap=-0.0004),
+            "No placement can take less than 5.00 ms (critical path): the gap is 0.0 %.", id="an answer equal to the bound",
+        ),
+        pytest.param(
             lambda run: run["planners"][0].update(makespan_s=None), "no time of a single device is known",
             id="no single device",
         ),

@@ -13,6 +13,8 @@ import numpy as np
 from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.catalog import FAMILIES, GENERATED
 from models_zoo.networks.generated import (
+    butterfly,
+    elimination,
     factorization,
     fork_join,
     layered,
@@ -20,6 +22,7 @@ from models_zoo.networks.generated import (
     series_parallel,
     stencil,
     wavefront,
+    workflow,
 )
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES, sample_graph
 from models_zoo.networks.shipped import has_structure, manifest, read_structure, structure_types
@@ -109,6 +112,8 @@ def case_of(name: str) -> HeldOutCase:
 _TYPES_OPS = 64  # enough for every type of generated graphs
 _FIRST_SEED = 101
 _MAKERS: Mapping[type[Any], Callable[[Any, np.random.Generator], OpGraph]] = {
+    butterfly.Settings: butterfly.butterfly,
+    elimination.Settings: elimination.elimination,
     factorization.Settings: factorization.factorization,
     fork_join.Settings: fork_join.fork_join,
     layered.Settings: layered.layered,
@@ -116,6 +121,7 @@ _MAKERS: Mapping[type[Any], Callable[[Any, np.random.Generator], OpGraph]] = {
     series_parallel.Settings: series_parallel.series_parallel,
     stencil.Settings: stencil.stencil,
     wavefront.Settings: wavefront.wavefront,
+    workflow.Settings: workflow.workflow,
 }
 GENERATED_GRAPHS = {
     "wavefront-24x24": ("wavefront", wavefront.Settings(rows=24, columns=24, neighbours=3)),
