@@ -21,14 +21,19 @@ _READABLE = frozenset({
     ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE,
 })  # fmt: skip
 _MOVING = frozenset({
-    "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterND",
+    "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "NonZero", "Reshape", "ScatterND",
     "Shape", "Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
 _EXACT = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
-    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor",
+    "Mul", "Neg", "Not", "Or", "Sqrt", "Sub", "Xor",
 })  # fmt: skip
-_EXACT_FOR_INTEGERS = frozenset({"CumSum", "Mod", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"})
+# With floats, runtimes add up a Range, order zeros by sign or not, and give NaN another sign.
+_EXACT_FOR_INTEGERS = frozenset({
+    "CumSum", "Max", "Min", "Mod", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Sign",
+})  # fmt: skip
+_EXACT_IN_DOUBLES = 2**53
+"""Integers from here on differ, as ONNX Runtime computes some of these operators in doubles."""
 # Errors of the evaluator on a malformed node, which stays in the model for the runtime to refuse.
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError, AssertionError)
 
@@ -100,11 +105,13 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 def fold_constants(graph: ir.Graph, opset: int) -> None:
     """Folds the nodes of a sorted graph, in place; subgraphs stay as they are, but read folded values."""
     fill_bytes_left = FILL_LIMIT_BYTES
+    of_bodies = _names_in_bodies(graph)
     for node in graph:
         if node.domain != "" or any(output.is_graph_output() for output in node.outputs):
             continue
         source = node.inputs[0] if node.inputs else None
-        if node.op_type == "Identity" and source is not None and _constant(source) is not None:
+        is_copy = node.op_type == "Identity" and source is not None and _constant(source) is not None
+        if is_copy and source is not None and source.name not in of_bodies:  # else a body would read its own value
             node.outputs[0].replace_all_uses_with(source)
             graph.remove(node, safe=True)
             continue
@@ -125,11 +132,9 @@ def fold_constants(graph: ir.Graph, opset: int) -> None:
 def evaluate(node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
     """The outputs of a node of the default domain; None if its operator is not exact or the node is malformed."""
     op_type = node.op_type
-    integers = all(array is None or array.dtype.kind in "biu" for array in inputs)
-    if op_type not in _MOVING and op_type not in _EXACT and not (op_type in _EXACT_FOR_INTEGERS and integers):
+    is_exact = op_type in _EXACT or (op_type in _EXACT_FOR_INTEGERS and all(map(_is_exact, inputs)))
+    if not (is_exact or op_type in _MOVING) or _has_doubtful_shape(node, inputs):
         return None
-    if op_type == "NonZero" and inputs[0] is not None and inputs[0].ndim == 0:
-        return None  # ONNX Runtime and ONNX's reference give different shapes
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
@@ -140,6 +145,36 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]) -
         return None
     arrays = tuple(np.asarray(array) for array in (result if isinstance(result, tuple | list) else (result,)))
     return arrays if all(array.dtype.kind in "biuf" for array in arrays) else None
+
+
+def _is_exact(array: NDArray[Any] | None) -> bool:
+    """Whether the elements are integers that doubles can represent."""
+    if array is None or array.size == 0 or array.dtype.kind == "b":
+        return True
+    return array.dtype.kind in "iu" and max(int(array.max()), -int(array.min())) < _EXACT_IN_DOUBLES
+
+
+def _has_doubtful_shape(node: ir.Node, inputs: Sequence[NDArray[Any] | None]) -> bool:
+    """Whether ONNX Runtime and ONNX's reference give different shapes: NonZero of a scalar, Squeeze of no axes."""
+    if node.op_type == "NonZero":
+        return inputs[0] is not None and inputs[0].ndim == 0
+    if node.op_type != "Squeeze":
+        return False
+    axes = inputs[1] if len(inputs) > 1 else None
+    return (axes is not None and axes.size == 0) or not node.attributes.get_ints("axes", (0,))
+
+
+def _names_in_bodies(graph: ir.Graph) -> set[str | None]:
+    """Names of the values that the bodies of the nodes, at any depth, define."""
+    names: set[str | None] = set()
+    open_graphs = [body for node in graph for body in subgraphs(node)]
+    while open_graphs:
+        body = open_graphs.pop()
+        names.update(value.name for value in (*body.inputs, *body.initializers.values()))
+        for inner in body:
+            names.update(output.name for output in inner.outputs)
+            open_graphs.extend(subgraphs(inner))
+    return names
 
 
 def _constant(value: ir.Value) -> ir.TensorProtocol | None:

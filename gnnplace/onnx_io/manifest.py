@@ -189,13 +189,19 @@ def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo
         ValueInfo(
             name=str(value.name),
             type=type_text(declared_type(value)),
-            shape=tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
+            shape=_shape(value),
             optional=has_default(model, value),
             known_rank=value.shape is not None,
         )
         for value in values
         if has_default(model, value) or not (value.is_initializer() and value.is_graph_input())
     )
+
+
+def _shape(value: ir.Value) -> tuple[int | str | None, ...]:
+    """Sizes and names of a tensor's dimensions; a sequence or an optional has none, whatever its elements have."""
+    is_tensor = isinstance(value.type, ir.TensorType | ir.SparseTensorType)
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()) if is_tensor else ()
 
 
 def _value_info(row: JsonObject) -> ValueInfo:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from gnnplace.errors import UnsupportedModel, shown
-from gnnplace.onnx_io.folding import fold_constants
+from gnnplace.onnx_io.folding import fold_constants, subgraphs, values_read
 from gnnplace.onnx_io.model import op_schema
 
 _FIRST_IR_WITH_CONSTANT_INITIALIZERS = 4
@@ -30,9 +30,26 @@ def normalise(model: ir.Model, where: str) -> None:
     except ValueError:
         raise UnsupportedModel(f"{where}: the model's graph has a cycle; an ONNX graph is acyclic") from None
     fold_constants(model.graph, model.opset_imports.get("", 1))
+    _detach_dead_bodies(model.graph)
     passes.RemoveUnusedNodesPass()(model)
     passes.RemoveUnusedOpsetsPass()(model)
     name_nodes(model.graph)
+
+
+def _detach_dead_bodies(graph: ir.Graph) -> None:
+    """Empties the bodies of nodes that no output needs, so that what only these bodies capture counts as unused too."""
+    alive: set[ir.Node | None] = {None}
+    waiting = [value.producer() for value in graph.outputs]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in alive:
+            alive.add(node)
+            waiting += [value.producer() for value in values_read(node)]
+    for node in graph:
+        for body in () if node in alive else subgraphs(node):
+            for inner in body.all_nodes():
+                for index in range(len(inner.inputs)):
+                    inner.replace_input_with(index, None)
 
 
 def _inline_functions(model: ir.Model, where: str) -> None:

@@ -21,6 +21,7 @@ def respell(proto: onnx.ModelProto, where: str) -> None:
     - Functions with the name of a standard operator are removed, since the operator is what runs.
     - Sparse constants become dense.
     - STFT states its default `onesided`, which the shape inference of ONNX ignores.
+    - An output that is an input or a weight has the type of that, as there is one value.
 
     Raises:
         UnsupportedModel: a sparse constant is too large; the message begins with `where`.
@@ -37,6 +38,7 @@ def respell(proto: onnx.ModelProto, where: str) -> None:
     shadowed = [function for function in proto.functions if function.domain == "" and onnx.defs.has(function.name)]
     for function in shadowed:
         proto.functions.remove(function)
+    _retype_outputs(proto.graph)
     for node in nodes_of(proto):
         if node.domain == _ALIAS:
             node.domain = ""
@@ -44,6 +46,16 @@ def respell(proto: onnx.ModelProto, where: str) -> None:
             _make_dense(node, where)
         if node.domain == "" and node.op_type == "STFT" and all(entry.name != "onesided" for entry in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+
+
+def _retype_outputs(graph: onnx.GraphProto) -> None:
+    types = {
+        tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer
+    }
+    types |= {info.name: info.type for info in graph.input}
+    for output in graph.output:
+        if output.name in types:
+            output.type.CopyFrom(types[output.name])
 
 
 def _make_dense(node: onnx.NodeProto, where: str) -> None:

@@ -16,7 +16,7 @@ from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.run_order import listed_to_run
-from gnnplace.onnx_io.value_types import kept_type, restore_map_types
+from gnnplace.onnx_io.value_types import kept_type, restore_map_types, write_crossing_types
 
 MAX_IR_VERSION = 13
 """Newest IR version that ONNX Runtime 1.31 reads."""
@@ -153,6 +153,7 @@ class ModelCutter:
             for values in (boundary.inputs, boundary.outputs, boundary.optional_inputs)
         )
         proto = proto_of(part, (*boundary.inputs, *boundary.outputs))
+        write_crossing_types(proto.graph, (*boundary.inputs, *boundary.outputs))
         return proto, Part("", "", b"", inputs, outputs, optional_inputs)
 
     def _listed(self, ops: set[int]) -> list[int]:

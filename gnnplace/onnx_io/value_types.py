@@ -1,6 +1,7 @@
 """Types of values: types as ONNX Runtime writes them, and map types.
 
 onnx-ir has no map types. Reading a model moves them from its values into the values' `meta`, and writing moves them back.
+The `meta` also has the type that a value has between parts, where the model states more than follows from its inputs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 _MAP_TYPE = "gnnplace.map_type"  # key of a value's map type in its `meta`
+_CROSSING_TYPE = "gnnplace.crossing_type"
 
 
 def type_text(found: onnx.TypeProto | int | None) -> str:
@@ -82,6 +84,19 @@ def set_type(value: ir.Value, found: onnx.TypeProto) -> None:
 def restore_map_types(graph: onnx.GraphProto, values: Iterable[ir.Value]) -> None:
     """Writes the kept map types of `values` into the inputs and outputs of a graph."""
     kept = {value.name: found for value in values if (found := kept_type(value)) is not None}
+    for info in (*graph.input, *graph.output) if kept else ():
+        if info.name in kept:
+            info.type.CopyFrom(kept[info.name])
+
+
+def set_crossing_type(value: ir.Value, found: onnx.TypeProto) -> None:
+    """Keeps the type of a value as an input or output of a part."""
+    value.meta[_CROSSING_TYPE] = found
+
+
+def write_crossing_types(graph: onnx.GraphProto, borders: Iterable[ir.Value]) -> None:
+    """Writes the kept types of `borders` into the inputs and outputs of a part."""
+    kept = {value.name: value.meta[_CROSSING_TYPE] for value in borders if _CROSSING_TYPE in value.meta}
     for info in (*graph.input, *graph.output) if kept else ():
         if info.name in kept:
             info.type.CopyFrom(kept[info.name])

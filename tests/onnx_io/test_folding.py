@@ -22,7 +22,8 @@ X = {"x": np.array([2, -3], np.float32)}
 # Chains of constants, by opset; each ends in `g`, which is joined to the input.
 CHAINS = {
     "arithmetic": (17, "a = Add(p, q) b = Sub(a, q) c = Mul(b, p) d = Div(c, q) e = Neg(d) f = Abs(e) g = Sqrt(f)"),
-    "rounding": (17, "a = Floor(p) b = Ceil(q) c = Sign(p) d = Max(a, b, c) e = Min(a, d) g = Add(d, e)"),
+    "rounding": (17, "a = Floor(p) b = Ceil(q) g = Add(a, b)"),
+    "signs": (17, "a = Sign(j) b = Max(a, j, k) c = Min(b, k) d = Add(b, c) g = Cast<to = 1>(d)"),
     "comparing": (17, """a = Less(p, q) b = Greater(q, p) c = And(a, b) d = Or(a, c) e = Not(d) f = Xor(e, a)
         g = Where(f, p, q)"""),
     "equal": (17, "a = Equal(p, q) b = LessOrEqual(p, q) c = GreaterOrEqual(p, q) d = And(a, b) g = Where(d, p, q)"),
@@ -65,6 +66,21 @@ KEPT = {
     "functions that are not exact": (
         9, "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Exp(w) b = Softmax(a) y = Add(x, b) }",
         ("Exp", "Softmax", "Add")),
+    "signs of zeros and of NaN": (
+        17, """g (float[2] x) => (float[2] y) <float[2] w = {0, 1}, float[2] v = {-0.0, 2}>
+        { a = Max(w, v) b = Min(w, v) c = Sign(w) y = Sum(x, a, b, c) }""",
+        ("Max", "Min", "Sign", "Sum")),
+    "a range of floats, which runtimes add up": (
+        17, """g (float[1] x) => (float[?] y) <float s = {0}, float t = {1}, float d = {0.1}>
+        { r = Range(s, t, d) y = Add(x, r) }""",
+        ("Range", "Add")),
+    "a sum of integers that doubles cannot represent": (
+        17, """g (int64 x) => (int64 y) <int64[2] w = {4611686018427387904, 1}> { r = ReduceSum<keepdims = 0>(w) y = Add(x, r) }""",
+        ("ReduceSum", "Add")),
+    "a squeeze of no axes, which runtimes read as all": (
+        17, """g (float[4] x) => (float[4] y) <float[1, 4] w = {1, 2, 3, 4}, int64[0] none = {}>
+        { r = Squeeze(w, none) y = Add(x, r) }""",
+        ("Squeeze", "Add")),
     "identity and dropout of data": (
         17, "g (float[2] x) => (float[2] y) { a = Identity(x) b = Dropout(a) y = Identity(b) }",
         ("Identity", "Dropout", "Identity")),
@@ -95,6 +111,15 @@ def test_an_identity_of_a_weight_is_that_weight(read_text, run_both) -> None:
     model = read_text(text)
     assert model.graph.op_types == ("Add", "Mul")
     assert model.graph.weight_bytes.tolist() == [8]
+    run_both(model, X)
+
+
+def test_an_identity_stays_where_a_body_gives_the_weights_name_to_a_value_of_its_own(read_text, run_both) -> None:
+    text = """g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, int64 n = {3}, bool go = {1}>
+        { i = Identity(w) a = Neg(x)
+          y = Loop(n, go, a) <body = b (int64 k, bool c, float[2] w) => (bool d, float[2] o) { d = Identity(c) o = Add(w, i) }> }"""
+    model = read_text(text)
+    assert model.graph.op_types == ("Identity", "Neg", "Loop")
     run_both(model, X)
 
 

@@ -54,6 +54,18 @@ def test_functions_with_bodies_may_be_inlined_twice(read_text, run_both) -> None
     run_both(model, {**X, "on": np.array(False)})
 
 
+def test_what_only_bodies_of_unused_nodes_capture_is_unused(read_text, run_both) -> None:
+    text = """g (float[2] x, bool on) => (float[2] y)
+        { a = Exp(x)  b = Abs(a)
+          d = If(on) <then_branch = t () => (float[2] p)
+                { p = If(on) <then_branch = s () => (float[2] u) { u = Neg(b) }, else_branch = r () => (float[2] v) { v = Neg(a) }> },
+                      else_branch = e () => (float[2] q) { q = Identity(x) }>
+          y = Sin(x) }"""
+    model = read_text(text)
+    assert model.graph.op_types == ("Sin",)
+    run_both(model, {"x": np.array([2, -3], np.float32), "on": np.array(True)})
+
+
 def test_unnamed_and_equally_named_nodes_get_names_of_their_own_everywhere(tmp_path) -> None:
     text = """g (float[2] x, bool on) => (float[2] y)
         { a = Relu(x)  b = Relu(a)  c = Relu(b)  d = Exp(c)

@@ -112,3 +112,25 @@ def test_the_default_of_stft_gives_half_of_the_spectrum(read_text, tmp_path: Pat
     plain = ort.InferenceSession(str(model.path)).run(None, {"x": np.zeros((1, 64, 1), np.float32)})[0]
     (spectrum,) = (node.outputs[0] for node in model.model.graph if node.op_type == "STFT")
     assert list(spectrum.shape) == list(plain.shape) == [1, 3, 17, 2]
+
+
+def test_an_output_that_is_an_input_or_a_weight_has_its_type(read_text, tmp_path: Path) -> None:
+    text = "g (float[N, 3] x) => (float[N, 3] y, float[2, M] x, float[2] w) <float[2] w = {1, 2}> { a = Neg(x)  y = Exp(a) }"
+    proto = onnx.load(read_text(text).path)
+    proto.graph.output[2].ClearField("type")
+    onnx.save(proto, tmp_path / "m.onnx")
+    save(read_onnx(tmp_path / "m.onnx"), [0, 0], tmp_path / "out")
+    with Session(tmp_path / "out") as session:
+        plain = ort.InferenceSession(str(tmp_path / "m.onnx"))
+        for found, expected in zip(
+            (session.get_inputs(), session.get_outputs()), (plain.get_inputs(), plain.get_outputs()), strict=True
+        ):
+            assert [(v.name, v.type, list(v.shape)) for v in found] == [(v.name, v.type, v.shape) for v in expected]
+
+
+def test_a_sequence_has_no_shape(read_text, tmp_path: Path) -> None:
+    model = read_text("g (seq(float[N]) q, int64 k) => (float[N] y) { a = SequenceAt(q, k)  y = Abs(a) }")
+    save(model, [0, 0], tmp_path / "out")
+    with Session(tmp_path / "out") as session:
+        shapes = [list(value.shape) for value in session.get_inputs()]
+    assert shapes == [value.shape for value in ort.InferenceSession(str(model.path)).get_inputs()] == [[], []]

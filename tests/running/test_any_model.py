@@ -149,6 +149,29 @@ CASES = {
         { a = Relu(x)  b = Reshape(a, s)  c = Neg(b)  y = Exp(c) }""",
         ({**X, "s": np.array([2, 6])}, {"x": numbers(1, 4), "s": np.array([4, 1])}),
     ),
+    "stated_sizes_of_one_run": Case(
+        """g (float[A] x, float[N, 4] z, int64 n, int64[1] k) => (float[B] y, int64[1, 3] places, float[2, 4] stacked, float[3, 4] more, float[L, 4] last)
+        <bool go = {1}, int64[1] zero = {0}, int64[1] four = {4}, int64[1, 3] nz, int64[3, 1] t, float[3] chosen>
+        { a = Neg(x)  nz = NonZero(a)  t = Transpose(nz)  chosen = GatherND(a, t)  b = Abs(chosen)  y = Neg(b)
+          c = Neg(nz)  places = Abs(c)
+          s = ReduceSum<keepdims=0>(z, zero)
+          u, stacked = Loop(n, go, s) <body = o (int64 i, bool c, float[4] v) => (bool d, float[4] w, float[4] r)
+              { d = Identity(c)  w = Add(v, s)  r = Neg(v) }>
+          e = Abs(stacked)  shape = Concat<axis=0>(k, four)  more = Expand(u, shape)  f = Neg(more)  last = Concat<axis=0>(e, f) }""",
+        tuple(
+            {
+                "x": np.array([1, 0, 2, 3, 0, 5][:n], np.float32),
+                "z": numbers(n, 4),
+                "n": np.array(n - 2),
+                "k": np.array([n - 1]),
+            }
+            for n in (4, 6, 3)
+        ),
+    ),
+    "outputs_that_are_inputs_with_other_types": Case(
+        "g (float[N, 4] x, float[N, 4] z) => (float[N, 4] y, float[3, 4] x, float[M, K] z) { a = Neg(x)  b = Add(a, z)  y = Exp(b) }",
+        tuple({"x": numbers(n, 4), "z": numbers(n, 4)} for n in (3, 1)),
+    ),
     "sizes_of_zero": Case(
         """g (float[P, 4] past, float[2, 4] x, float[0, 4] none) => (float[Q, 4] y, float[4] total, float[0, 4] still)
         <int64[1] rows = {0}>

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gnnplace.onnx_io.folding import captured_values, constant_array
 from gnnplace.onnx_io.model import op_schema
-from gnnplace.onnx_io.value_types import kept_type, set_type
+from gnnplace.onnx_io.value_types import kept_type, set_crossing_type, set_type
 
 SMALL = 1024
 """Largest number of elements of a tensor whose value is computed."""
@@ -51,25 +51,24 @@ def annotate_types(model: ir.Model) -> None:
 
     Only values of the main graph get types. They may become inputs of a part, and runtimes require types there and
     refuse other shapes. A stated shape may contradict the inputs, for example if only a batch size was made symbolic.
-    Then all stated shapes are ignored except those of inputs and outputs.
+    Then all stated shapes are ignored except those of inputs and outputs. Sizes that are stated and do not follow from the inputs,
+    such as the number of results of NonZero in a traced run, count for costs; parts do not state them.
     """
-    if not _annotate(model):
+    agreed, followed = _annotate(model)
+    if not agreed:
         for node in model.graph:
             for output in node.outputs:
                 if not output.is_graph_output():
                     output.shape = None
-        _annotate(model)
+        _, followed = _annotate(model)
+    if not followed:
+        _annotate_crossings(model)
 
 
-def _annotate(model: ir.Model) -> bool:
-    """One pass; returns whether all stated shapes agree with the inferred ones."""
-    agreed = True
-    opsets = {"": 1, **model.opset_imports}
-    types: dict[ir.Value | None, onnx.TypeProto] = {}
-    for value in (*model.graph.inputs, *model.graph.initializers.values()):
-        if (declared := declared_type(value)) is not None:
-            types[value] = declared
-    constants = small_constants(value for value in model.graph.initializers.values() if not value.is_graph_input())
+def _annotate(model: ir.Model) -> tuple[bool, bool]:
+    """One pass; returns whether all stated shapes agree with the inferred ones, and whether all stated sizes are inferred."""
+    agreed = followed = True
+    opsets, types, constants = _known_at_first(model)
     for node in model.graph:
         for output, found in zip(node.outputs, output_types(node, opsets, types, constants), strict=True):
             if found is not None:
@@ -79,7 +78,51 @@ def _annotate(model: ir.Model) -> bool:
             if (declared := declared_type(output)) is not None:
                 types[output] = declared
                 agreed = agreed and (found is None or not _contradicts(found, declared))
-    return agreed
+                followed = followed and _following(found, declared) == declared
+    return agreed, followed
+
+
+def _annotate_crossings(model: ir.Model) -> None:
+    """Keeps the types that parts state where they differ from those of the model."""
+    opsets, types, constants = _known_at_first(model)
+    for node in model.graph:
+        for output, found in zip(node.outputs, output_types(node, opsets, types, constants), strict=True):
+            if (declared := declared_type(output)) is not None:
+                types[output] = _following(found, declared)
+                if types[output] != declared:
+                    set_crossing_type(output, types[output])
+
+
+def _following(found: onnx.TypeProto | None, declared: onnx.TypeProto) -> onnx.TypeProto:
+    """A stated tensor type with the sizes that inference found; behind an op that it does not know, with the rank alone."""
+    if not declared.HasField("tensor_type"):
+        return declared
+    sure, stated = onnx.TypeProto(), declared.tensor_type.shape.dim
+    sure.CopyFrom(declared)
+    if found is None:
+        for axis in sure.tensor_type.shape.dim:
+            axis.ClearField("dim_value")
+        return sure
+    sure.tensor_type.ClearField("shape")
+    if found.tensor_type.HasField("shape"):
+        sure.tensor_type.shape.CopyFrom(found.tensor_type.shape)
+        for axis, other in zip(sure.tensor_type.shape.dim, stated, strict=False):
+            if axis.WhichOneof("value") is None and other.dim_param:
+                axis.dim_param = other.dim_param
+    return sure
+
+
+def _known_at_first(
+    model: ir.Model,
+) -> tuple[Mapping[str, int], dict[ir.Value | None, onnx.TypeProto], Mapping[ir.Value, NDArray[Any]]]:
+    """Operator versions by domain, types of inputs and weights, and the elements of small constants."""
+    opsets = {"": 1, **model.opset_imports}
+    types: dict[ir.Value | None, onnx.TypeProto] = {}
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        if (declared := declared_type(value)) is not None:
+            types[value] = declared
+    constants = small_constants(value for value in model.graph.initializers.values() if not value.is_graph_input())
+    return opsets, types, constants
 
 
 def _contradicts(found: onnx.TypeProto, stated: onnx.TypeProto) -> bool:
