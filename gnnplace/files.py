@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, shown
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, quota or file."""
@@ -22,6 +22,13 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _TRIES = 1000  # of opening a file that others remove; some folders, such as /proc, never have it
 _FILE, _FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def check_paths(name: str, value: object) -> None:
+    """Raises GnnplaceError unless the value of an option is a list of paths."""
+    entries = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [None]
+    if not all(isinstance(entry, str | Path) for entry in entries):
+        raise GnnplaceError(f"{name} is {shown(value)}; expected a list of files")
 
 
 @contextmanager
@@ -59,6 +66,8 @@ def new_folder(path: Path, last: str, removes: Iterable[Path] | None = None) -> 
     Raises:
         OSError: the folder cannot be written, or a folder is where a file belongs; the error names `path`.
     """
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(errno.EEXIST, "is a file; choose another name for the folder", str(path))
     with scratch_folder(path) as scratch:
         fresh, old = scratch / "new", scratch / "old"
         fresh.mkdir()

@@ -34,7 +34,14 @@ class Placement:
     priorities: FloatArray | None = None  # [N]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "assignment", frozen(self.assignment, np.int64))
+        """Raises InvalidPlacement unless the assignment is a row of whole numbers."""
+        given = np.asarray(self.assignment)
+        is_whole = given.dtype.kind in "iu" or (given.dtype.kind == "f" and bool((given % 1 == 0).all()))
+        if given.ndim != 1 or not is_whole:
+            raise InvalidPlacement(
+                f"the assignment is {shown(self.assignment)}; expected the number of a device per op"
+            )
+        object.__setattr__(self, "assignment", frozen(given, np.int64))
         if self.priorities is not None:
             object.__setattr__(self, "priorities", frozen(self.priorities, np.float64))
 

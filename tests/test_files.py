@@ -102,6 +102,13 @@ def test_a_folder_where_a_file_belongs_stays_and_so_does_everything_else(tmp_pat
     assert (path / "placement.json").read_text("utf-8") == "old"
 
 
+def test_a_folder_does_not_replace_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_text("mine")
+    with pytest.raises(FileExistsError, match="is a file"), new_folder(tmp_path / "model.onnx", "run.json"):
+        raise AssertionError("nothing may be made for it")
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
 def write_files(folder: Path, names: Iterable[str], text: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

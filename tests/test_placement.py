@@ -53,6 +53,12 @@ def test_an_illegal_placement_is_refused_with_the_reason(assignment: list[int], 
         check_legal(GRAPH, TOPOLOGY, Placement(np.array(assignment)))
 
 
+@pytest.mark.parametrize("assignment", [[0.5, 1.0], [[0, 1]], "abc", None, [2**70]])
+def test_an_assignment_that_is_no_row_of_whole_numbers_is_refused(assignment: object) -> None:
+    with pytest.raises(InvalidPlacement, match="expected the number of a device per op"):
+        Placement(assignment)  # type: ignore[arg-type]
+
+
 def test_priorities_must_be_numbers_one_per_op() -> None:
     with pytest.raises(InvalidPlacement, match="priority nan"):
         check_legal(GRAPH, TOPOLOGY, Placement(np.array([0, 1, 0]), np.array([0.0, np.nan, 1.0])))

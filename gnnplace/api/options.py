@@ -4,13 +4,14 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, get_args
 
 import numpy as np
 
 from gnnplace.errors import GnnplaceError, UnsupportedModel, shown
+from gnnplace.files import check_paths
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.planners.solution import Budget, Progress
 
@@ -37,11 +38,11 @@ def shapes_of(dims: Dims) -> tuple[dict[str, int], ...]:
     ({'batch': 8, 'sequence': 16}, {'batch': 1, 'sequence': 16})
 
     Raises:
-        UnsupportedModel: a dimension has no size, or there are too many combinations.
+        UnsupportedModel: a dimension has no size or something else, or there are too many combinations.
     """
-    rows = {
-        name: [sizes] if isinstance(sizes, int) else sorted(set(sizes), reverse=True) for name, sizes in dims.items()
-    }
+    if not isinstance(dims, Mapping):
+        raise UnsupportedModel(f"dims is {shown(dims)}; expected a dictionary from dimensions to sizes")
+    rows = {str(name): _sizes(name, sizes) for name, sizes in dims.items()}
     empty = next((name for name, sizes in rows.items() if not sizes), None)
     if empty is not None:
         raise UnsupportedModel(f"dimension {empty!r} is given no size; give one number or several")
@@ -51,6 +52,26 @@ def shapes_of(dims: Dims) -> tuple[dict[str, int], ...]:
             f"the sizes of {', '.join(rows)} make {count} shapes; at most {_MAX_SHAPES} can be optimised for, so give fewer sizes"
         )
     return tuple(dict(zip(rows, sizes, strict=True)) for sizes in itertools.product(*rows.values()))
+
+
+def _sizes(name: object, given: object) -> list[int]:
+    """The sizes of a dimension without repetition, the largest first."""
+    sizes = np.asarray(given).reshape(-1) if isinstance(given, int | np.integer | Sequence | np.ndarray) else None
+    if not isinstance(name, str) or sizes is None or (sizes.size and sizes.dtype.kind not in "iu"):
+        raise UnsupportedModel(f"dimension {shown(name)} is given {shown(given)}; expected a whole number or several")
+    return sorted(set(sizes.tolist()), reverse=True)
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raises GnnplaceError unless the value of an option is a whole number from `least` on."""
+    if not isinstance(value, int | np.integer) or value < least:
+        raise GnnplaceError(f"{name} is {shown(value)}; expected a whole number from {least} on")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raises GnnplaceError unless the value of an option is a number from 0 on."""
+    if not isinstance(value, int | float | np.number) or not value >= 0:
+        raise GnnplaceError(f"{name} is {shown(value)}; expected a number from 0 on")
 
 
 @dataclass(frozen=True)
@@ -97,12 +118,15 @@ class PlaceOptions:
         """Raises GnnplaceError for a value that no option may have."""
         for name, least in (("evaluations", 0), ("seed", 0), ("max_groups", 1)):
             value: Any = getattr(self, name)
-            is_whole = isinstance(value, int | np.integer) and value >= least
-            if not is_whole and (value is not None or name == "seed"):
-                raise GnnplaceError(f"{name} is {shown(value)}; expected a whole number from {least} on")
-        seconds: Any = self.seconds
-        if seconds is not None and not (isinstance(seconds, int | float | np.number) and seconds >= 0):
-            raise GnnplaceError(f"seconds is {shown(seconds)}; expected a number from 0 on")
+            if value is not None or name == "seed":
+                check_whole(name, value, least)
+        if self.seconds is not None:
+            check_seconds("seconds", self.seconds)
+        shapes_of(self.dims)
+        check_paths("custom_ops", self.custom_ops)
+        for name in ("on_progress", "on_warning"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise GnnplaceError(f"{name} is {shown(getattr(self, name))}; expected a function")
         for name, known in (("objective", Objective), ("dims_objective", DimsObjective)):
             if getattr(self, name) not in get_args(known):
                 raise GnnplaceError(f"{name} is {shown(getattr(self, name))}; expected {' or '.join(get_args(known))}")
@@ -111,6 +135,19 @@ class PlaceOptions:
     def budget(self) -> Budget:
         """The limits of the chosen planner's search."""
         return Budget(self.evaluations, self.seconds, self.on_progress)
+
+
+def with_keywords(options: PlaceOptions | None, keywords: Mapping[str, Any]) -> PlaceOptions:
+    """The options with other values for some fields.
+
+    Raises:
+        GnnplaceError: the options are something else, or a value is none that an option may have.
+    """
+    if options is not None and not isinstance(options, PlaceOptions):
+        raise GnnplaceError(
+            f"the options are {shown(options)}; expected PlaceOptions, or keywords such as planner='heft'"
+        )
+    return replace(options or PlaceOptions(), **keywords)
 
 
 class Keywords(TypedDict, total=False):

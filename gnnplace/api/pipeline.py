@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from gnnplace.api.auto_devices import AUTO, auto_for
 from gnnplace.api.judging import executed_plan, fastest_of, finalists_of, simulated_plan
 from gnnplace.api.measuring import executed_difference, executed_here, executed_placement, profiled
-from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
+from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature, with_keywords
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.recorded import setup_of_record
@@ -71,7 +71,7 @@ def place(
         MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
         KeyboardInterrupt: there was no placement yet.
     """
-    begin_s, options = time.perf_counter(), replace(options or PlaceOptions(), **keywords)
+    begin_s, options = time.perf_counter(), with_keywords(options, keywords)
     chosen_planner(options.planner, options.policy)  # a wrong name is an error before the model is read
     hosts = hosts_at(options.ray)
     over_hosts = hosts if hosts is not None and devices is not None and hosts.own(devices) else None
@@ -107,7 +107,9 @@ def compare(
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
         KeyboardInterrupt: there was no placement yet.
     """
-    options = replace(replace(options or PlaceOptions(), **keywords), measure=False)
+    options = replace(with_keywords(options, keywords), measure=False)
+    if isinstance(planners, str):
+        raise GnnplaceError(f"the planners are the text {planners!r}; expected a list of names")
     chosen = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     hosts = hosts_at(options.ray)
     if hosts is not None and devices is not None and hosts.own(devices):
@@ -150,7 +152,7 @@ def evaluate(
         UnsupportedModel: the placement is to be executed, and the model is an op graph.
         MeasurementFailed: a placement failed when it was executed, or other work keeps a device busy.
     """
-    options = replace(options or PlaceOptions(), **keywords)
+    options = with_keywords(options, keywords)
     if against is not None and not options.measure:
         raise GnnplaceError("a comparison against another placement executes both; measure is needed (--measure)")
     plan = _plan_of(model, devices, placement, options, against)
@@ -215,7 +217,7 @@ def plan_of(
         InvalidPlacement: the placement is not for this model and these devices.
         UnsupportedModel: the model cannot be read.
     """
-    options = replace(replace(options or PlaceOptions(), **keywords), measure=False)
+    options = replace(with_keywords(options, keywords), measure=False)
     return _plan_of(model, devices, placement, options)
 
 
@@ -238,7 +240,7 @@ def set_up(
     Raises:
         GnnplaceError: as `place`.
     """
-    return _set_up(model, devices, replace(options or PlaceOptions(), **keywords))
+    return _set_up(model, devices, with_keywords(options, keywords))
 
 
 @with_keyword_signature
@@ -256,7 +258,7 @@ def problem(
     >>> solution.objective_s < layered.worst_case_s
     True
     """
-    options = replace(options or PlaceOptions(), **keywords)
+    options = with_keywords(options, keywords)
     setup = _set_up(model, devices, options)
     for warning in setup.warnings:
         options.on_warning(warning)

@@ -1,11 +1,10 @@
 """`profile`: every op of a model and every link, measured on real devices."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from gnnplace.api.measuring import profiled_anew
-from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
+from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature, with_keywords
 from gnnplace.api.pipeline import Devices
 from gnnplace.api.problem_setup import topology_of
 from gnnplace.api.workload import ModelSource, load_workload
@@ -33,7 +32,7 @@ def profile(
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
     """
-    options = replace(options or PlaceOptions(), **keywords)
+    options = with_keywords(options, keywords)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
     workload.check_executable()  # before anything is measured

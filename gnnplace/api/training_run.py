@@ -17,6 +17,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from gnnplace.api.measured_training import EXECUTING, UPDATES, Incumbent, MeasuredModel, executed_problem
+from gnnplace.api.options import check_seconds, check_whole
 from gnnplace.api.search import hosts_at
 from gnnplace.api.training_problems import LESSON_RANGES, ProblemRanges, SampledProblems, training_families
 from gnnplace.devices.detect import allowed_cores
@@ -216,9 +217,11 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     left_out = ", ".join(ablations) or None
     if settings is not None and (resume or ablations or any(value is not None for value in (updates, processes, seed))):
         raise GnnplaceError("settings determine updates, processes, seed and ablation; leave these and resume out")
-    for name, count in {"updates": updates, "processes": processes}.items():
-        if count is not None and count < 1:
-            raise GnnplaceError(f"{name} is {count}; expected at least 1")
+    for name, count, least in (("updates", updates, 1), ("processes", processes, 1), ("seed", seed, 0)):
+        if count is not None:
+            check_whole(name, count, least)
+    if minutes is not None:
+        check_seconds("minutes", minutes)
     _check_measured(measure, devices, processes, ray)
     files, start, hosts = RunFiles(Path(out)), None if policy is None else policy_file(policy), hosts_at(ray)
     if resume:

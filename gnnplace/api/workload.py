@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gnnplace.api.options import Dims, shapes_of
 from gnnplace.arrays import BoolArray, IntArray
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.graph.json_format import read_noted_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.model import OnnxModel
@@ -94,6 +94,10 @@ def load_workload(
         typed = with_inferred_types(model, infer_types, model.dims)
         at_first = at_dims(typed, first) if dims else typed
         return Workload.of(at_first, *(at_dims(at_first, shape) for shape in others))
+    if not isinstance(model, str | Path):
+        raise UnsupportedModel(
+            f"the model is {shown(type(model).__name__)}; expected a path, zoo:NAME, or what read_onnx gives (save a ModelProto first)"
+        )
     if str(model).startswith(_ZOO):
         return _zoo_workload(str(model).removeprefix(_ZOO), dims, to_run)
     path = Path(model)

@@ -7,7 +7,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.process import PlacementProcess, Runtime
-from gnnplace.errors import InvalidAction
+from gnnplace.errors import GnnplaceError, InvalidAction, shown
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement, check_legal
 
@@ -20,6 +20,11 @@ class EnvConfig:
     """Visits per unit; Placeto (Addanki et al. 2019) visits every unit once."""
     lookahead: bool = False
     """Whether every candidate move of the current unit is evaluated before one is chosen."""
+
+    def __post_init__(self) -> None:
+        """Raises GnnplaceError unless there is at least one sweep."""
+        if not isinstance(self.num_sweeps, int | np.integer) or self.num_sweeps < 1:
+            raise GnnplaceError(f"num_sweeps is {shown(self.num_sweeps)}; expected a whole number from 1 on")
 
 
 class SweepEpisodes:
@@ -99,7 +104,13 @@ class SweepEpisodes:
         self._look_ahead()
         return rewards
 
+    def check_begun(self) -> None:
+        """Raises InvalidAction before the first `reset`."""
+        if not self.process.num_placements:
+            raise InvalidAction("no episode has begun; call reset first")
+
     def _check(self, actions: IntArray) -> None:
+        self.check_begun()
         if self.is_done:
             raise InvalidAction(f"step {self.step_index} comes after the end of the episode; reset first")
         mask, problem = self.action_mask, self.process.problem

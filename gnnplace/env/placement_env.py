@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.episodes import EnvConfig, SweepEpisodes
 from gnnplace.env.process import PlacementProcess, Runtime
+from gnnplace.errors import InvalidAction, shown
 from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement
 
 LARGEST = 1e6
 """Limit of all ratios, since a space needs finite bounds."""
@@ -136,7 +138,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
             InvalidGraph: the graph has no ops.
         """
         self.episodes = SweepEpisodes(problem, config, runtime)
-        self.start = np.array(start, dtype=np.int64)
+        self.start = Placement(start).assignment
         self.observation_space = _observation_space(problem)
         self.action_space = spaces.Discrete(problem.topology.num_devices)
         self._static = _static_observation(self.episodes.process)
@@ -150,7 +152,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
             InvalidPlacement: the start is illegal.
         """
         super().reset(seed=seed)
-        start = np.array((options or {}).get("start", self.start), dtype=np.int64)
+        start = Placement((options or {}).get("start", self.start)).assignment
         self.episodes.reset(start[None, :])
         return _observe(self.episodes, self._static), self._info()
 
@@ -158,13 +160,20 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         """Observation, reward, terminated, truncated (always false), and the current and best seconds with the best assignment.
 
         Raises:
-            InvalidAction: the mask forbids the device, or the episode is over.
+            InvalidAction: the mask forbids the device, it is no device, or the episode is over or has not begun.
         """
+        if not np.issubdtype(np.asarray(action).dtype, np.integer) or np.size(action) != 1:
+            raise InvalidAction(f"the action is {shown(action)}; expected the number of a device")
         reward = float(self.episodes.step(np.array([action], dtype=np.int64))[0])
         return _observe(self.episodes, self._static), reward, self.episodes.is_done, False, self._info()
 
     def action_masks(self) -> BoolArray:
-        """`[D]` true where the current unit may go; libraries with masked policies look for this name."""
+        """`[D]` true where the current unit may go; libraries with masked policies look for this name.
+
+        Raises:
+            InvalidAction: no episode has begun.
+        """
+        self.episodes.check_begun()
         return np.asarray(self.episodes.action_mask[0])
 
     def _info(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from gnnplace.errors import GnnplaceError, did_you_mean
+from gnnplace.errors import GnnplaceError, did_you_mean, shown
 
 if TYPE_CHECKING:
     from gnnplace.planners.solution import Planner
@@ -102,6 +102,8 @@ def load_planner(name: str) -> Planner:
     Raises:
         GnnplaceError: no planner has this name.
     """
+    if not isinstance(name, str):
+        raise GnnplaceError(f"the planner is {shown(name)}; expected a name, such as {', '.join(PLANNERS)}")
     if name not in PLANNERS:
         hint = did_you_mean(name, PLANNERS, f"known are {', '.join(PLANNERS)}")
         raise GnnplaceError(f"there is no planner {name!r}; {hint} `gnnplace planners` describes each")

@@ -28,7 +28,7 @@ def check_complete(required: Iterable[str], feed: Collection[str]) -> None:
     """
     for name in required:
         if name not in feed:
-            raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(feed) or 'none'}")
+            raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(map(str, feed)) or 'none'}")
 
 
 def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,14 +37,31 @@ def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> 
     Raises:
         InvalidInput: an input is missing, unknown, or of another dtype or rank.
     """
-    if declared.keys() != feed.keys():
-        check_complete((info.name for info in declared.values() if not info.optional), feed)
+    if not isinstance(feed, Mapping):
+        raise InvalidInput(f"the inputs are {shown(feed)}; expected a dictionary from names to arrays")
     checked: dict[str, Any] = {}
+    if declared.keys() != feed.keys():
+        check_complete((info.name for info in declared.values() if must_be_given(info)), feed)
+        left_out = (info for name, info in declared.items() if name not in feed and not info.optional)
+        checked |= {info.name: None for info in left_out}  # optionals without a value
     for name, value in feed.items():
         if name not in declared:
             raise InvalidInput(f"{name!r} is no input of the model; it has {', '.join(declared) or 'none'}")
-        checked[name] = _checked_value(declared[name], value)
+        if value is not None or not declared[name].optional:
+            checked[name] = _checked_value(declared[name], value)
     return checked
+
+
+def must_be_given(info: ValueInfo) -> bool:
+    """Whether a feed must have the input; as in ONNX Runtime, one with a default or of an optional type may be left out."""
+    return not info.optional and not info.type.startswith("optional(")
+
+
+def takes_as_it_is(feed: Any) -> bool:
+    """Whether ONNX Runtime reads the feed right, or refuses it; it ignores the byte order of arrays."""
+    if not isinstance(feed, Mapping):
+        return False
+    return all(not isinstance(value, np.ndarray) or value.dtype.isnative for value in feed.values())
 
 
 def _checked_value(info: ValueInfo, value: Any) -> Any:
@@ -59,8 +76,10 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
         value = as_numpy(value._get_c_value())
     if not isinstance(value, np.ndarray):
         try:
+            if value is None or (isinstance(value, str | bytes) and element != "string"):
+                raise ValueError  # numpy would read them as NaN and as a number
             value = np.asarray(value, dtype=expected)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput(
                 f"the model input {info.name!r} is {shown(value)}; expected an array of {expected.name}"
             ) from None

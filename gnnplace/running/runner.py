@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from threading import Lock, Semaphore
 from typing import Any
+from weakref import WeakSet
 
 from gnnplace.errors import InvalidInput, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.part import Part
@@ -22,6 +25,9 @@ from gnnplace.running.pipeline import Devices, OneDevice, closed_error, python_d
 from gnnplace.running.values import Feed, Options, OutputNames
 from gnnplace.running.worker import TaskThread, one_line
 
+_LOG = logging.getLogger(__name__)
+_OPEN: WeakSet[PlacedRunner] = WeakSet()
+"""Runners with threads of this process."""
 DevicesOf = Callable[[Mapping[str, Sequence[Step]], int], Devices]
 """Makes the devices from the steps of each device and the number of requests under way at once."""
 
@@ -53,8 +59,8 @@ class PlacedRunner:
         devices on CPU cores where numba is installed, else those of `python_devices`. The errors are those of `Session`, and
         InvalidPlacement if the parts do not fit together.
         """
-        if max_in_flight is not None and max_in_flight < 1:
-            raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
+        if max_in_flight is not None and not (isinstance(max_in_flight, int) and max_in_flight >= 1):
+            raise InvalidInput(f"max_in_flight is {max_in_flight!r}; expected at least 1 request under way")
         self.outputs = tuple(outputs)
         rivals = rivals_of(dict.fromkeys(part.device for part in parts))
         self._steps, self._feeds = plan_steps(parts, inputs, outputs, rivals)
@@ -75,6 +81,7 @@ class PlacedRunner:
         if devices_of is not None:
             self.devices = devices_of(self._steps, self.max_in_flight)
             return
+        _OPEN.add(self)
         found = _compiled_devices(self._steps, self.outputs, self.max_in_flight, cache)
         self.devices = found or python_devices(self._steps, self.max_in_flight, cache)
         if not isinstance(self.devices, OneDevice):
@@ -96,6 +103,11 @@ class PlacedRunner:
         return dict(enumerate((self._last.part_ns / 1e9).tolist()))
 
     @property
+    def is_own(self) -> bool:
+        """This process made it; in one that was forked later there are no threads."""
+        return self._process == os.getpid()
+
+    @property
     def in_one_piece(self) -> bool:
         """The whole model is one session, which checks its inputs itself."""
         return self._direct is not None
@@ -108,7 +120,7 @@ class PlacedRunner:
             InvalidInput: an input is missing, an output is unknown, or the runner is closed.
         """
         wanted = output_names or self.outputs
-        if self._direct is not None and self._process == os.getpid():
+        if self._direct is not None and self.is_own:
             return self._run_directly(self._direct, wanted, input_feed, run_options)
         self._check_names(wanted, input_feed)
         request = Request(wanted, run_options)
@@ -122,13 +134,15 @@ class PlacedRunner:
     ) -> Iterator[list[Any]]:
         """The outputs of one request per feed, in order, while up to `max_in_flight` later requests are under way.
 
-        Leaving the iterator gives up the requests under way. Errors are those of `run`.
+        Leaving the iterator gives up the requests under way. Errors are those of `run`; that of a feed, or of what makes the
+        feeds, comes after the outputs of the feeds before it.
         """
         wanted = output_names or self.outputs
         if isinstance(self.devices, OneDevice):
             yield from (self.run(wanted, feed, run_options) for feed in input_feeds)
             return
         pending: deque[tuple[Request, Feed]] = deque()
+        failure: Exception | None = None
 
         def oldest() -> list[Any]:
             request, feed = pending.popleft()
@@ -136,23 +150,39 @@ class PlacedRunner:
             return request.outputs(wanted, feed)
 
         try:
-            for feed in input_feeds:
+            feeds = iter(input_feeds)
+            while failure is None:
                 if len(pending) == self.max_in_flight:
                     yield oldest()
-                self._check_names(wanted, feed)
-                request = Request(wanted, run_options)
-                self._begin(request, feed)
-                pending.append((request, feed))
+                try:
+                    feed = next(feeds)
+                    self._check_names(wanted, feed)
+                    request = Request(wanted, run_options)
+                    self._begin(request, feed)
+                    pending.append((request, feed))
+                except StopIteration:
+                    break
+                except Exception as error:
+                    failure = error
             while pending:
                 yield oldest()
+            if failure is not None:
+                raise failure
         finally:
             for request, _ in pending:
                 self.devices.give_up(request)
 
-    def submit(self, output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> Future[list[Any]]:
+    def submit(
+        self,
+        output_names: OutputNames,
+        input_feed: Feed,
+        run_options: Options = None,
+        callback: Callable[[Future[list[Any]]], object] | None = None,
+    ) -> Future[list[Any]]:
         """A future of the outputs, as `Session.submit` describes it; it cannot be cancelled.
 
         One thread delivers all results and runs the callbacks; a callback may submit, and does not wait for deliveries then.
+        `callback` is the future's first one, so that it cannot come too late for that thread.
         """
         wanted = output_names or self.outputs
         self._check_names(wanted, input_feed)
@@ -160,22 +190,32 @@ class PlacedRunner:
             deliverer = self._deliverer = self._deliverer or TaskThread("results")
         future: Future[list[Any]] = Future()
         future.set_running_or_notify_cancel()
+        if callback is not None:
+            future.add_done_callback(callback)
         permit = ExitStack()  # closing it a second time does nothing
         if not deliverer.is_current:
             self._undelivered.acquire()
             permit.callback(self._undelivered.release)
 
         def deliver(outputs: Callable[[], list[Any]]) -> None:
-            try:
-                future.set_result(outputs())
-            except Exception as error:  # the future carries it
-                future.set_exception(error)
-            permit.close()
+            with permit:
+                try:
+                    found = outputs()
+                except BaseException as error:  # the future carries it
+                    resolve = partial(future.set_exception, error)
+                else:
+                    resolve = partial(future.set_result, found)
+                try:
+                    resolve()
+                except (
+                    BaseException
+                ):  # a callback raised what `Future` does not catch; later results have to be delivered
+                    _LOG.exception("exception calling a callback of %r", future)
 
         try:
             if isinstance(self.devices, OneDevice):
                 with self._lock:
-                    self._check_open()  # a closed thread would never run it
+                    self.check_open()  # a closed thread would never run it
                     deliverer.put(partial(deliver, partial(self.run, wanted, input_feed, run_options)))
             else:
                 request = Request(wanted, run_options)
@@ -252,7 +292,7 @@ class PlacedRunner:
             raise MeasurementFailed(f"the model failed on {session.device.name!r}: {one_line(error)}") from error
 
     def _check_names(self, wanted: Iterable[str], given: Collection[str]) -> None:
-        self._check_open()
+        self.check_open()
         if isinstance(wanted, str):
             raise InvalidInput(f"the outputs are the text {wanted!r}; expected a list of names")
         for name in wanted:
@@ -260,8 +300,9 @@ class PlacedRunner:
                 raise InvalidInput(f"{name!r} is no output of the model; it has {', '.join(self.outputs)}")
         check_complete(self._required, given)
 
-    def _check_open(self) -> None:
-        if self._process != os.getpid():
+    def check_open(self) -> None:
+        """Raises InvalidInput after `close`, and in a process that was forked later."""
+        if not self.is_own:
             raise InvalidInput(
                 "this session was created before the process was forked, and its threads stayed in the parent; "
                 "create the session in the process that runs it"
@@ -284,6 +325,14 @@ class PlacedRunner:
             raise
         if request.failure is not None:
             raise request.failure
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends the threads before the interpreter does: it would end them inside ONNX Runtime, and abort."""
+    for runner in list(_OPEN):
+        if runner.is_own:
+            runner.devices.close()  # not the thread that runs callbacks, which may wait for anything
 
 
 def _compiled_devices(

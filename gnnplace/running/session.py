@@ -14,8 +14,8 @@ import numpy as np
 import onnxruntime as ort
 
 from gnnplace.arrays import BoolArray
-from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed
-from gnnplace.files import parsed_json, temporary_folder
+from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, shown
+from gnnplace.files import check_paths, parsed_json, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
 from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.manifest import MANIFEST, Manifest, manifest_in_memory, read_manifest
@@ -25,7 +25,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.running.devices import runs_kernels
 from gnnplace.running.exclusive import rivals_of
-from gnnplace.running.feed import check_complete, checked_feed
+from gnnplace.running.feed import check_complete, checked_feed, must_be_given, takes_as_it_is
 from gnnplace.running.optimised import optimised, suits_this_machine
 from gnnplace.running.part_session import infer_types
 from gnnplace.running.runner import DevicesOf, PlacedRunner
@@ -120,6 +120,9 @@ class Session:
             MeasurementFailed: ONNX Runtime refuses a part, or a library.
             InvalidInput: `max_in_flight` is less than one.
         """
+        if not isinstance(placed, str | Path):
+            raise InvalidPlacement(f"the placed model is {shown(placed)}; expected its folder or file")
+        check_paths("custom_ops", custom_ops)
         libraries = tuple(map(Path, custom_ops))
         with ExitStack() as opened:
             self._manifest = _manifest_of(Path(placed), custom_ops, opened)
@@ -145,13 +148,13 @@ class Session:
             InvalidInput: an input is missing, unknown, or of another dtype or rank; an output is unknown.
             MeasurementFailed: a part failed; the message names it.
         """
-        if not self._runner.in_one_piece:
+        if not (self._runner.in_one_piece and takes_as_it_is(input_feed)):
             return self._runner.run(output_names, checked_feed(self._inputs, input_feed), run_options)
         try:
             return self._runner.run(output_names, input_feed, run_options)
         except MeasurementFailed:
             feed = checked_feed(self._inputs, input_feed)  # raises the error that several parts would raise
-            if all(feed[name] is value for name, value in input_feed.items()):
+            if all(feed.get(name) is value for name, value in input_feed.items()):
                 raise
             return self._runner.run(output_names, feed, run_options)  # ONNX Runtime takes fewer lists and scalars
 
@@ -194,18 +197,18 @@ class Session:
         Raises:
             InvalidInput: an input is missing.
         """
-        check_complete((info.name for info in self.get_inputs()), input_feed)
-        try:
-            future = self.submit(output_names, input_feed, run_options)
-        except InvalidInput as error:
-            future = Future()
-            future.set_exception(error)
+        check_complete((info.name for info in self.get_inputs() if must_be_given(info)), input_feed)
 
         def answer(ended: Future[list[Any]]) -> None:
             error = ended.exception()
             callback([] if error else ended.result(), user_data, str(error or ""))
 
-        future.add_done_callback(answer)
+        try:
+            self._runner.submit(output_names, checked_feed(self._inputs, input_feed), run_options, answer)
+        except InvalidInput as error:
+            future: Future[list[Any]] = Future()
+            future.set_exception(error)
+            future.add_done_callback(answer)
 
     def training_loop(self, state: Feed, pairs: Mapping[str, str] | None = None) -> TrainingLoop:
         """Steps of a training graph, each of which reads the state that the previous step made; `state` is the first one.
@@ -247,10 +250,11 @@ class Session:
         """The model's metadata, which every part carries.
 
         Raises:
-            InvalidInput: the model has no op, and so no part.
+            InvalidInput: the model has no op, and so no part; or the session is closed.
         """
         found = self._runner.devices.modelmeta()
         if found is None:
+            self._runner.check_open()
             raise InvalidInput(f"{MANIFEST} lists no part, so the model has no metadata")
         return found
 

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import onnx
@@ -14,10 +14,10 @@ import pytest
 
 import gnnplace
 from gnnplace.api import problem_setup
-from gnnplace.api.options import Keywords, PlaceOptions
+from gnnplace.api.options import Keywords, PlaceOptions, shapes_of
 from gnnplace.api.problem_setup import topology_of
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import GnnplaceError, InfeasiblePlacement, InvalidPlacement
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement, InvalidPlacement, UnsupportedModel
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.policy import POLICIES
@@ -179,12 +179,41 @@ def test_every_option_is_also_a_keyword_argument() -> None:
         ("evaluations", -5, "a whole number from 0 on"), ("evaluations", 1.5, "a whole number from 0 on"),
         ("seed", None, "a whole number from 0 on"), ("max_groups", 0, "a whole number from 1 on"),
         ("seconds", -1.0, "a number from 0 on"), ("seconds", float("nan"), "a number from 0 on"),
+        ("on_progress", 5, "a function"), ("custom_ops", "library.so", "a list of files"),
         ("objective", "speed", "latency or throughput"), ("dims_objective", "median", "worst or mean"),
     ],
 )  # fmt: skip
 def test_a_value_that_no_option_may_have_is_refused(option: str, value: object, expected: str) -> None:
     with pytest.raises(GnnplaceError, match=f"^{option} is {re.escape(repr(value))}; expected {expected}$"):
         gnnplace.place(towers(), machine(2), **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"n": 1.5}, "'n' is given 1.5; expected a whole number or several"), ({"n": [1, "a"]}, "'n' is given"),
+        ({"n": None}, "'n' is given None"), ({"n": "4"}, "'n' is given '4'"), ({1: 4}, "dimension 1 is given 4"),
+        ({"n": 10**30}, "'n' is given"), ({"n": []}, "'n' is given no size"), ("n=4", "dims is 'n=4'; expected a dictionary"),
+    ],
+)  # fmt: skip
+def test_dimensions_that_are_no_sizes_are_refused(dims: Any, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        PlaceOptions(dims=dims)
+
+
+def test_sizes_may_be_numbers_of_numpy() -> None:
+    assert shapes_of({"n": np.int64(4), "m": np.array([1, 8])}) == ({"n": 4, "m": 8}, {"n": 4, "m": 1})
+
+
+def test_arguments_of_another_kind_are_refused_in_one_line() -> None:
+    for call, message in (
+        (lambda: gnnplace.place(towers(), machine(2), planner=5), "the planner is 5; expected a name"),
+        (lambda: gnnplace.place(towers(), machine(2), "heft"), "the options are 'heft'; expected PlaceOptions"),
+        (lambda: gnnplace.compare(towers(), machine(2), "heft"), "the planners are the text 'heft'; expected a list"),
+        (lambda: gnnplace.place(b"model", machine(2)), "the model is 'bytes'; expected a path"),
+    ):
+        with pytest.raises(GnnplaceError, match=message):
+            call()
 
 
 def test_a_problem_is_the_one_that_place_solves() -> None:

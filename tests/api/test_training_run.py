@@ -130,8 +130,12 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: 
         train(tmp_path, replace(TINY, training=replace(TINY.training, seed=8)))
     with pytest.raises(GnnplaceError, match="updates is 5, but the run began with 12; leave updates out"):
         train(tmp_path, resume=True, updates=5)
-    with pytest.raises(GnnplaceError, match="processes is 0; expected at least 1"):
+    with pytest.raises(GnnplaceError, match="processes is 0; expected a whole number from 1 on"):
         train(tmp_path / "new", processes=0)
+    for option, value in (("seed", -1), ("seed", "x"), ("updates", "a"), ("minutes", -1), ("minutes", "x")):
+        with pytest.raises(GnnplaceError, match=f"{option} is {value!r}; expected a"):
+            train(tmp_path / "new", **{option: value})
+    assert not (tmp_path / "new").exists()
     with pytest.raises(GnnplaceError, match="settings determine updates, processes, seed and ablation"):
         train(tmp_path / "new", TINY, updates=5)
     state = read_state(RunFiles(tmp_path).state)

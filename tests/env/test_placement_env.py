@@ -6,6 +6,7 @@ from gymnasium.utils.env_checker import check_env
 
 from gnnplace.env.episodes import EnvConfig
 from gnnplace.env.placement_env import PlacementEnv
+from gnnplace.errors import GnnplaceError, InvalidAction, InvalidPlacement
 from tests.problems import random_layers, two_chains
 
 
@@ -17,6 +18,34 @@ def test_the_environment_passes_gymnasiums_own_checks(lookahead: bool) -> None:
     observation, _ = env.reset()
     assert env.observation_space.contains(observation)
     assert set(observation) == {"static", "dynamic"}
+
+
+@pytest.mark.parametrize("action", [1.7, "1", [0, 1], None])
+def test_an_action_that_is_no_number_of_a_device_is_refused(action: object) -> None:
+    env = PlacementEnv(two_chains(), np.zeros(6, dtype=np.int64))
+    env.reset()
+    with pytest.raises(InvalidAction, match="expected the number of a device"):
+        env.step(action)  # type: ignore[arg-type]
+
+
+def test_before_the_first_reset_steps_and_masks_say_so() -> None:
+    env = PlacementEnv(two_chains(), np.zeros(6, dtype=np.int64))
+    with pytest.raises(InvalidAction, match="call reset first"):
+        env.action_masks()
+    with pytest.raises(InvalidAction, match="call reset first"):
+        env.step(np.int64(0))
+
+
+@pytest.mark.parametrize("sweeps", [0, -1, 1.5, "x"])
+def test_an_episode_has_at_least_one_sweep(sweeps: object) -> None:
+    with pytest.raises(GnnplaceError, match=r"num_sweeps is .*expected a whole number from 1 on"):
+        EnvConfig(num_sweeps=sweeps)  # type: ignore[arg-type]
+
+
+def test_a_start_that_is_no_placement_is_refused() -> None:
+    env = PlacementEnv(two_chains(), np.zeros(6, dtype=np.int64))
+    with pytest.raises(InvalidPlacement, match="expected the number of a device per op"):
+        env.reset(options={"start": np.full(6, 0.7)})
 
 
 def test_an_episode_ends_after_every_unit_was_visited_in_every_sweep() -> None:

@@ -334,6 +334,10 @@ GOOD: Feed = {
         {"x": ort.OrtValue.ortvalue_from_numpy(numbers(3, 4))},
         {"x": ort.OrtValue.ortvalue_from_numpy(numbers(3, 4).astype(np.float64))},
         {"x": None},
+        {"x": [[None] * 4]},
+        {"x": [["1"] * 4]},
+        {"x": [[10**400] * 4]},
+        {"r": None},
         {"z": "absent"},
         {"unknown": numbers(1)},
     ],
@@ -354,6 +358,35 @@ def test_inputs_are_accepted_and_refused_as_by_onnx_runtime(change: Feed, tmp_pa
             with pytest.raises(InvalidInput) as caught:
                 placed.run(None, feed)
             assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("assignment", [[0, 0, 0], [0, 1, 0]])
+def test_an_optional_input_may_be_left_out_as_in_onnx_runtime(assignment: list[int], tmp_path: Path) -> None:
+    text = """g (optional(float[2]) o, float[2] x) => (float[2] y)
+        { h = OptionalHasElement(o)  a = Cast<to=1>(h)  y = Add(x, a) }"""
+    model = saved(tmp_path / "model.onnx", Case(text, ()).proto)
+    place(model, assignment, tmp_path / "out")
+    with Session(tmp_path / "out") as session:
+        for feed in ({"x": numbers(2)}, {"x": numbers(2), "o": numbers(2)}):
+            assert_equal(session.run(None, feed), plain(model.path).run(None, dict(feed)))
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_the_byte_order_of_an_array_does_not_matter(num_devices: int, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", Case("g (float[2] x) => (float[2] y) { a = Neg(x)  y = Exp(a) }", ()).proto)
+    place(model, [0, num_devices - 1], tmp_path / "out")
+    with Session(tmp_path / "out") as session:
+        swapped = session.run(None, {"x": numbers(2).astype(">f4")})
+        assert_equal(swapped, session.run(None, {"x": numbers(2)}))
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+@pytest.mark.parametrize("feed", [None, [numbers(2)], 5, {1: numbers(2)}])
+def test_a_feed_that_is_no_dictionary_of_names_is_refused(num_devices: int, feed: Any, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", Case("g (float[2] x) => (float[2] y) { a = Neg(x)  y = Exp(a) }", ()).proto)
+    place(model, [0, num_devices - 1], tmp_path / "out")
+    with Session(tmp_path / "out") as session, pytest.raises(InvalidInput, match=r"inputs are|'x' is missing"):
+        session.run(None, feed)
 
 
 def test_a_scalar_is_accepted_where_onnx_runtime_expects_an_array(tmp_path: Path) -> None:

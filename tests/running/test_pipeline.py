@@ -1,6 +1,9 @@
 """Several requests at once: the oldest first, at most a stated number, and each independent of the others."""
 
+import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -188,6 +191,58 @@ def test_run_many_raises_a_failure_and_leaves_the_runner_usable() -> None:
         for _ in range(20):
             next(runner.run_many(None, [feed(7, 3)] * 5))  # the rest is abandoned after the first
         assert runner.run(None, feed(5, 3))[0].tolist() == [8] * 3
+
+
+@pytest.mark.parametrize("devices", ["000", "010"])
+def test_an_error_of_a_feed_comes_after_the_answers_to_the_feeds_before_it(devices: str) -> None:
+    def feeds() -> Iterator[dict[str, np.ndarray]]:
+        yield feed(0)
+        yield feed(1)
+        raise ValueError("no more")
+
+    with PlacedRunner(back_and_forth(devices), ["v0"], ["v3"]) as runner:
+        for given, error in ((feeds(), ValueError), ([feed(0), feed(1), {}], InvalidInput)):
+            answers = runner.run_many(None, given)
+            assert [next(answers)[0][0] for _ in range(2)] == [3, 4]
+            with pytest.raises(error):
+                next(answers)
+
+
+@pytest.mark.parametrize("devices", ["000", "010"])
+def test_a_callback_that_raises_any_exception_stops_no_later_result(
+    devices: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cancelled(_: object) -> None:
+        raise asyncio.CancelledError
+
+    with PlacedRunner(back_and_forth(devices), ["v0"], ["v3"], max_in_flight=1) as runner:
+        for number in range(3):
+            future = runner.submit(None, feed(number), callback=cancelled)
+            assert future.result(_PATIENCE_S)[0][0] == number + 3
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [asyncio.CancelledError] * 3
+
+
+_ABANDONING = """
+import sys
+import numpy as np
+from gnnplace.running import runner as module
+from tests.parts import add_one
+
+if sys.argv[1] == "python":
+    module._compiled_devices = lambda *_: None
+parts = [add_one(f"v{i}", f"v{i + 1}", f"cpu:{i % 2}") for i in range(4)]
+runner = module.PlacedRunner(parts, ["v0"], ["v4"])
+answers = runner.run_many(None, [{"v0": np.zeros(100_000, np.float32)}] * 9)
+print(next(answers)[0][0])
+"""
+
+
+@pytest.mark.parametrize("loop", ["compiled", "python"])
+def test_a_process_ends_while_requests_are_under_way(loop: str) -> None:
+    command = [sys.executable, "-c", _ABANDONING, loop]
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert (ended.returncode, ended.stdout) == (0, "4.0\n"), ended.stderr
 
 
 @pytest.mark.parametrize("devices", ["01", "010"])

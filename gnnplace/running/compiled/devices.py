@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import weakref
 from collections import defaultdict, deque
@@ -285,6 +286,8 @@ class CompiledDevices:
             return self._python
 
     def _watch(self, request: Request, slot: _Slot) -> None:
+        if sys.is_finalizing():  # a new thread would never run
+            return
         with self._lock:
             self._watcher = self._watcher or TaskThread("requests")
         self._watcher.put(partial(self._await, request, slot))
