@@ -24,6 +24,20 @@ _FILE, _FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
+def check_target(path: Path, is_folder: bool = False) -> None:
+    """Raises OSError, with the path, where a file or a folder cannot be written; before long work, and without changing anything."""
+    if is_folder and path.exists() and not path.is_dir():
+        raise FileExistsError(errno.EEXIST, "is a file; choose another name for the folder", str(path))
+    if not is_folder and (not path.name or path.is_dir()):
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    there = there.parent if there.is_file() and there == path else there
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "is a file, so that nothing can be in it", str(there))
+    if not os.access(there, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
+
+
 def check_paths(name: str, value: object) -> None:
     """Raises GnnplaceError unless the value of an option is a list of paths."""
     entries = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [None]
@@ -41,6 +55,7 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be written; the error names `path`.
     """
+    check_target(path)
     temporary = path.with_name(f".{path.name}.tmp")
     with _held(temporary, _FILE, path) as handle:
         try:
@@ -66,8 +81,7 @@ def new_folder(path: Path, last: str, removes: Iterable[Path] | None = None) -> 
     Raises:
         OSError: the folder cannot be written, or a folder is where a file belongs; the error names `path`.
     """
-    if path.exists() and not path.is_dir():
-        raise FileExistsError(errno.EEXIST, "is a file; choose another name for the folder", str(path))
+    check_target(path, is_folder=True)
     with scratch_folder(path) as scratch:
         fresh, old = scratch / "new", scratch / "old"
         fresh.mkdir()

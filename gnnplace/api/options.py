@@ -18,6 +18,7 @@ from gnnplace.planners.solution import Budget, Progress
 Dims = Mapping[str, int | Sequence[int]]
 """One or several sizes by name of the dimension."""
 
+_MAX_SIZE = 2**40
 _MAX_SHAPES = 32
 """Maximum number of shapes; every evaluation simulates each of them."""
 
@@ -59,6 +60,8 @@ def _sizes(name: object, given: object) -> list[int]:
     sizes = np.asarray(given).reshape(-1) if isinstance(given, int | np.integer | Sequence | np.ndarray) else None
     if not isinstance(name, str) or sizes is None or (sizes.size and sizes.dtype.kind not in "iu"):
         raise UnsupportedModel(f"dimension {shown(name)} is given {shown(given)}; expected a whole number or several")
+    if sizes.size and sizes.max() > _MAX_SIZE:
+        raise UnsupportedModel(f"dimension {name!r} is given {shown(given)}; expected at most {_MAX_SIZE:,}")
     return sorted(set(sizes.tolist()), reverse=True)
 
 

@@ -151,7 +151,10 @@ class Plan:
         """The answer in one sentence."""
         evaluator = "simulated" if self.measured is None else "measured"
         step = "step" if self.setup.objective == "latency" else "pipelined step"
-        text = f"{format_s(self.objective_s)} per {step} ({evaluator}), "
+        models = len(self.setup.workload.models)
+        combined = "mean" if self.setup.dims_objective == "mean" else "longest"
+        sizes = f", {combined} of {models} sizes" if models > 1 else ""
+        text = f"{format_s(self.objective_s)} per {step} ({evaluator}{sizes}), "
         if is_below_bound(self.gap):
             return f"{text}less than the bound of {format_s(self.bound.value_s)}: the machine was slower when it was profiled"
         return f"{text}{max(self.gap, 0.0):.1%} above the lower bound"

@@ -60,6 +60,9 @@ class StartPolicy:
     sha256: str
 
 
+_MOST_PROCESSES = 64
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """Everything that determines the weights of a run.
@@ -222,6 +225,9 @@ def train(  # noqa: PLR0913 each option of a run is an argument
             check_whole(name, count, least)
     if minutes is not None:
         check_seconds("minutes", minutes)
+    most = max(_MOST_PROCESSES, 4 * len(allowed_cores()))
+    if ray is None and processes is not None and processes > most:
+        raise GnnplaceError(f"processes is {processes}; expected at most {most} on the cores of this machine")
     _check_measured(measure, devices, processes, ray)
     files, start, hosts = RunFiles(Path(out)), None if policy is None else policy_file(policy), hosts_at(ray)
     if resume:

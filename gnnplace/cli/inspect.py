@@ -10,6 +10,7 @@ from gnnplace.cli.completion import device_sets, recipes
 from gnnplace.cli.options import JsonOption, QuietOption, RayOption, SeedOption, TraceOption
 from gnnplace.cli.output import bar, hint, print_answer, print_json, print_table
 from gnnplace.errors import GnnplaceError
+from gnnplace.files import check_target
 from gnnplace.installation import Check, checks
 from gnnplace.report.pictures import PictureFormat
 from gnnplace.units import format_bytes, format_count, format_s
@@ -189,6 +190,9 @@ def report(
     from gnnplace.report.trace import write_trace
     from gnnplace.run_record import read_run
 
+    for target, is_folder in ((trace, False), (pictures, True)):
+        if target is not None:
+            check_target(target, is_folder)
     written: list[Path] = []
     if folder.suffix == ".json":
         if trace is not None or pictures is not None:

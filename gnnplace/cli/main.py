@@ -56,6 +56,9 @@ def version(
 
 def main() -> None:
     """The console script."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names that its encoding lacks
     with whole_words(os.environ):
         code = _run(sys.argv[1:])
     gc.freeze()  # otherwise the collector searches half a million objects at exit, which takes seconds

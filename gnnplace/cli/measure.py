@@ -9,6 +9,7 @@ from gnnplace.bench.suites import SUITES, run_suite, takers
 from gnnplace.cli import options
 from gnnplace.cli.completion import suites
 from gnnplace.cli.output import bar, hint, note, print_answer, print_json, print_table, warn
+from gnnplace.files import check_target
 from gnnplace.units import format_s
 
 _MAX_CELL = 60
@@ -37,6 +38,8 @@ def run(
     import gnnplace
     from gnnplace.cli.run_placed import answer_lines, feed_for, output_table, run_placed
 
+    if output is not None:
+        check_target(output)
     name, where = ("Session", [str(folder)]) if ray is None else ("DistributedSession", [str(folder), ray])
     with bar("loading") as advance, getattr(gnnplace, name)(*where, custom_ops=custom_ops or ()) as session:
 
@@ -74,6 +77,7 @@ def profile(
     """
     from gnnplace.api import profile as run
 
+    check_target(out)
     with bar("running on every device, probing links"):
         result = run(
             model, devices, out, dims=options.parse_dims(dim), custom_ops=custom_ops or (), seed=seed, force=force,
@@ -143,6 +147,8 @@ def bench(
     """
     from gnnplace.bench.harness import BenchOptions, write_result
 
+    if out is not None:
+        check_target(out)
     cases_file = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()
     chosen = BenchOptions(

@@ -111,6 +111,8 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
             )
         if colon and int(low) > int(high):
             raise GnnplaceError(f"--dim {text!r}: the range is empty; write the smaller size first")
+        if name in dims:
+            raise GnnplaceError(f"--dim {text!r}: {name} has sizes already; write them together, as {name}=4,8,16")
         numbers = tuple(map(int, sizes))
         dims[name] = sizes_between(*numbers) if colon else numbers if len(numbers) > 1 else numbers[0]
     return dims

@@ -11,6 +11,7 @@ from gnnplace.cli import options
 from gnnplace.cli.completion import planners as planner_names
 from gnnplace.cli.output import hint, note, print_answer, print_json, print_table, search_progress, warn
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
+from gnnplace.files import check_target
 from gnnplace.interruption import stop_requests
 from gnnplace.units import format_s
 
@@ -46,6 +47,10 @@ def place(
     from gnnplace.api import place as run
     from gnnplace.report.trace import write_trace
 
+    if out is not None:
+        check_target(out, is_folder=True)
+    if trace is not None:
+        check_target(trace)
     if evaluations is None and seconds is None:
         evaluations = 300 if measure else 2000
     with search_progress(evaluations, seconds) as on_progress:
@@ -154,8 +159,12 @@ def compare(
             ],
             {min(steps, key=steps.__getitem__): "green"} if steps else {},
         )
-        hint(f"gnnplace place {_problem(model, devices)} --planner NAME --out DIR keeps one of them")
+        if steps:
+            hint(f"gnnplace place {_problem(model, devices)} --planner NAME --out DIR keeps one of them")
     if not any(row["feasible"] for row in rows):
+        errors = [row["error"] for row in rows if row["error"]]
+        if len(errors) == len(rows):
+            raise InfeasiblePlacement(f"no planner found a placement of {model}; {names[0]}: {errors[0]}")
         raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices or 'its devices'}")
 
 

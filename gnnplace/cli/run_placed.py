@@ -89,11 +89,15 @@ def answer_lines(result: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """The console script: all commands, or only `run` if typer is not installed."""
-    if importlib.util.find_spec("typer") is not None:
-        from gnnplace.cli.main import main as all_commands
+    try:
+        if importlib.util.find_spec("typer") is not None:
+            from gnnplace.cli.main import main as all_commands
 
-        all_commands()
-    sys.exit(_run_alone(sys.argv[1:]))
+            all_commands()
+        sys.exit(_run_alone(sys.argv[1:]))
+    except KeyboardInterrupt:  # during the imports
+        print("gnnplace: interrupted before there was an answer", file=sys.stderr)
+        sys.exit(130)
 
 
 def _run_alone(arguments: Sequence[str]) -> int:

@@ -21,6 +21,8 @@ _TYPES: Mapping[Any, tuple[type, ...]] = {
     float: _NUMBER, float | None: (*_NUMBER, NoneType), Mapping[str, float]: (dict,), tuple[str, ...]: (list,),
 }  # fmt: skip
 _KEYS = {kind: {key: _TYPES[hint] for key, hint in get_type_hints(kind).items()} for kind in (Device, Link)}
+_TOP_KEYS = ("format", "devices", "links", "presets")
+"""`gnnplace devices --json` writes the presets beside a set. A file may have other keys that are not close to these, such as notes."""
 _LEFT_OUT = ("segment_overhead_s", "intake_bandwidth_bytes_per_s", "resources", "memory_pool")
 """Keys of a device that a file has only where they say something."""
 _REQUIRED = {Device: ("name",), Link: ("source", "target", "latency_s", "bandwidth_bytes_per_s")}
@@ -38,10 +40,13 @@ def read_topology(path: Path) -> Topology:
 def topology_from_json(document: Any, where: str = "topology", name: str = "topology") -> Topology:
     """The topology of a parsed `gnnplace.topology/1` document; errors begin with `where`.
 
-    A device requires only a name: absent memory is unlimited, an absent kind is the name. Unknown keys are errors, since a
-    misspelt capacity would otherwise mean unlimited memory.
+    A device requires only a name: absent memory is unlimited, an absent kind is the name. Unknown keys of devices and
+    links are errors, since a misspelt capacity would otherwise mean unlimited memory.
     """
     rows = checked_format(document, FORMAT, where, InvalidTopology)
+    for key in document.keys() - set(_TOP_KEYS):
+        if hint := did_you_mean(key, _TOP_KEYS):
+            raise InvalidTopology(f"{where}: the file has the unknown key {key!r}; {hint}")
     devices = [_checked(row.fields, Device, where) for row in rows.objects("devices")]
     links = [_checked(row.fields, Link, where) for row in rows.objects("links")]
     try:

@@ -130,7 +130,19 @@ def facts_table(run: RunRecord) -> str:
         f"{escape(summary['planner'])}, {summary['evaluations']:,} evaluations, {seconds(summary['wall_s'])}, "
         f"seed {summary['seed']}, for {escape(summary['objective'])}"
     )
-    return _facts(run["command"], run["versions"], model=model, search=search)
+    shapes = run.get("shapes") or []
+    sizes = {} if len(shapes) < 2 else {"sizes": _sizes(run)}
+    return _facts(run["command"], run["versions"], model=model, **sizes, search=search)
+
+
+def _sizes(run: RunRecord) -> str:
+    """The simulated step with each of several sizes, and which of them the rest of the page shows."""
+    times = [
+        f"{escape(', '.join(f'{name}={size}' for name, size in shape['dims'].items()))}: {seconds(shape['makespan_s'])}"
+        for shape in run["shapes"]
+    ]
+    counts = "mean" if run["dims_objective"] == "mean" else "longest"
+    return f"{'; '.join(times)} (simulated). The {counts} of them counts; schedule and memory are of the first."
 
 
 def bench_facts(document: Mapping[str, Any]) -> str:

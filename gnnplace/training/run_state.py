@@ -115,7 +115,10 @@ def read_state(path: Path) -> RunState:
         network = restored_network(checked_config(document["policy"], str(path)), document["network"], str(path))
         optimizer = ppo_optimizer(network, learning_rate=0.0)  # the state restores the rate
         optimizer.load_state_dict(document["optimizer"])
-        return RunState(network, optimizer, document["update"], document["wall_s"], document["settings"])
+        update, wall_s = document["update"], document["wall_s"]
+        if type(update) is not int or update < 0 or not isinstance(wall_s, int | float) or not wall_s >= 0:
+            raise InvalidRun(f"{path}: is damaged ({shown(update)} updates in {shown(wall_s)} s); start another run")
+        return RunState(network, optimizer, update, wall_s, document["settings"])
     except OSError as error:
         raise InvalidRun(f"{path}: cannot be read ({error.strerror}); is this the folder of a training run?") from None
     except InvalidPolicy as error:

@@ -132,7 +132,14 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: 
         train(tmp_path, resume=True, updates=5)
     with pytest.raises(GnnplaceError, match="processes is 0; expected a whole number from 1 on"):
         train(tmp_path / "new", processes=0)
-    for option, value in (("seed", -1), ("seed", "x"), ("updates", "a"), ("minutes", -1), ("minutes", "x")):
+    for option, value in (
+        ("seed", -1),
+        ("seed", "x"),
+        ("updates", "a"),
+        ("minutes", -1),
+        ("minutes", "x"),
+        ("processes", 10**6),
+    ):
         with pytest.raises(GnnplaceError, match=f"{option} is {value!r}; expected a"):
             train(tmp_path / "new", **{option: value})
     assert not (tmp_path / "new").exists()
@@ -145,6 +152,10 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: 
     torch.save({**document, "settings": json.dumps(changed)}, RunFiles(tmp_path).state)
     with pytest.raises(InvalidRun, match="its settings are not those of this version"):
         stored_settings(tmp_path)
+    for key, value in (("update", -5), ("update", "a"), ("update", 1.5), ("wall_s", None)):
+        torch.save({**document, key: value}, RunFiles(tmp_path).state)
+        with pytest.raises(InvalidRun, match=r"is damaged .*; start another run"):
+            train(tmp_path, resume=True)
 
 
 def test_a_run_from_a_trained_policy_takes_smaller_steps_over_problems_of_full_size() -> None:

@@ -114,6 +114,7 @@ BAD_FILES = {
     "unknown.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:0", "k40:1", "cpu:0"],
         "assignment": {"a": "k40:0", "bb": "k40:0", "c": "k40:0", "d": "k40:0"}}).encode(),
     "far.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:9"], "assignment": {"a": "k40:9"}}).encode(),
+    "misspelt.json": b'{"format": "gnnplace.topology/1", "devices": [{"name": "x"}], "link": []}',
     "split.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["x", "y"],
         "assignment": {"a": "x", "b": "y", "c": "x", "d": "x"}}).encode(),
 }  # fmt: skip
@@ -132,6 +133,16 @@ BAD_INPUT = [
         2,
         "'k40:9'; the devices here are k40:0, k40:1, cpu:0",
     ),
+    ("place {graph} --devices {dir}/misspelt.json", 2, "unknown key 'link'; did you mean 'links'?"),
+    ("place {graph} --devices k40x2 --trace {dir}", 2, "{dir}: is a folder; name a file"),
+    ("place {graph} --devices k40x2 --trace /", 2, "/: is a folder; name a file"),
+    ("place {graph} --devices k40x2 --trace {graph}/t.json", 2, "graph.json: is a file, so that nothing can be in it"),
+    ("profile {graph} --devices cpu:0 --out {dir}", 2, "{dir}: is a folder; name a file"),
+    ("report {dir} --trace {dir}", 2, "{dir}: is a folder; name a file"),
+    ("run {dir} --output {dir}", 2, "{dir}: is a folder; name a file"),
+    ("place {graph} --devices k40x2 --dim batch=4 --dim batch=5", 2, "batch has sizes already"),
+    ("place {graph} --devices k40x2 --dim batch=99999999999999999999", 2, "'batch' is given 99999999999999999999"),
+    ("compare {graph} --devices k40x2 --planners heft,single --seconds 0", 1, "before one placement was evaluated"),
     ("place {graph} --devices k40x2 --dim batch", 2, "NAME=N"),
     ("place {graph} --devices cpu:0 --measure", 2, "ONNX model"),
     ("place {graph} --devices k40x2 --evaluations 0", 2, "--evaluations"),
@@ -155,6 +166,19 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing(
     assert message.format(dir=tmp_path) in lines[0]
     assert "Traceback" not in errors + printed
     assert not out.exists()
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_the_search(
+    cli: Cli, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searched(*_: object, **__: object) -> None:
+        raise AssertionError("searched first")
+
+    monkeypatch.setattr("gnnplace.api.place", searched)
+    before = graph.read_bytes()
+    code, out, errors = cli(f"place {graph} --devices k40x2 --out {graph}")
+    assert (code, out, graph.read_bytes()) == (2, "", before)
+    assert "is a file; choose another name for the folder" in errors
 
 
 def test_a_measured_search_returns_a_measured_answer_that_runs(

@@ -27,6 +27,10 @@ def test_a_range_of_sizes_is_optimised_for_and_recorded_and_the_model_file_alone
     answer = cli.json("place", str(model), "--devices", "cpu:0", *options)
     record = json.loads((out / "run.json").read_text())
     assert record["dims_objective"] == "mean"
+    page = (out / "report.html").read_text("utf-8")
+    assert "one step (the mean of 6 sizes) takes" in page
+    assert "N=16, M=8: " in page
+    assert "The mean of them counts" in page
     assert [(s["dims"]["N"], s["dims"]["M"]) for s in record["shapes"]] == [
         (16, 8), (16, 2), (4, 8), (4, 2), (1, 8), (1, 2),
     ]  # fmt: skip

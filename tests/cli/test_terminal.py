@@ -4,7 +4,11 @@ import os
 import pty
 import re
 import subprocess
+from pathlib import Path
 
+import pytest
+
+from gnnplace.cli import run_placed
 from tests.cli.calls import PROGRAM
 
 PLACE = "place zoo:layered_200 --devices k40x2 --planner annealing --evaluations 3000"
@@ -74,3 +78,33 @@ def test_a_wide_table_is_not_folded_in_a_pipe() -> None:
     lines = into_pipes("zoo").stdout.splitlines()
     assert max(map(len, lines[:-1])) > 80
     assert sum(line.startswith("nmt_2:training ") for line in lines) == 1
+
+
+def test_a_closed_standard_output_is_no_error() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, "planners", "--quiet"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_names_that_the_encoding_lacks_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "set.json").write_text(
+        '{"format": "gnnplace.topology/1", "devices": [{"name": "\u6838"}], "links": []}'
+    )
+    command = [*PROGRAM, "devices", str(tmp_path / "set.json")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert b"\\u6838" in done.stdout
+
+
+def test_an_interrupt_during_the_imports_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_placed.importlib.util, "find_spec", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        run_placed.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "gnnplace: interrupted before there was an answer\n"
