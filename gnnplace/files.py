@@ -41,7 +41,7 @@ def check_target(path: Path, is_folder: bool = False) -> None:
 def check_paths(name: str, value: object) -> None:
     """Raises GnnplaceError unless the value of an option is a list of paths."""
     entries = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [None]
-    if not all(isinstance(entry, str | Path) for entry in entries):
+    if not all(isinstance(entry, str | os.PathLike) for entry in entries):
         raise GnnplaceError(f"{name} is {shown(value)}; expected a list of files")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,7 @@ def load_workload(
         typed = with_inferred_types(model, infer_types, model.dims)
         at_first = at_dims(typed, first) if dims else typed
         return Workload.of(at_first, *(at_dims(at_first, shape) for shape in others))
-    if not isinstance(model, str | Path):
+    if not isinstance(model, str | os.PathLike):
         raise UnsupportedModel(
             f"the model is {shown(type(model).__name__)}; expected a path, zoo:NAME, or what read_onnx gives (save a ModelProto first)"
         )

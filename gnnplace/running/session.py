@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -120,7 +121,7 @@ class Session:
             MeasurementFailed: ONNX Runtime refuses a part, or a library.
             InvalidInput: `max_in_flight` is less than one.
         """
-        if not isinstance(placed, str | Path):
+        if not isinstance(placed, str | os.PathLike):
             raise InvalidPlacement(f"the placed model is {shown(placed)}; expected its folder or file")
         check_paths("custom_ops", custom_ops)
         libraries = tuple(map(Path, custom_ops))
