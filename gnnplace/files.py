@@ -34,8 +34,6 @@ def check_target(path: Path, is_folder: bool = False) -> None:
     there = there.parent if there.is_file() and there == path else there
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "is a file, so that nothing can be in it", str(there))
-    if not os.access(there, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
 
 
 def check_paths(name: str, value: object) -> None:
