@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         profile,
         set_up,
     )
-    from gnnplace.api.training_run import TrainSettings, train
+    from gnnplace.api.train_settings import TrainSettings
+    from gnnplace.api.training_run import train
     from gnnplace.devices import Device, Link, Topology, load_topology
     from gnnplace.errors import GnnplaceError
     from gnnplace.evaluation import Evaluation, Problem
@@ -50,7 +51,8 @@ __all__ = [
 find_room_for_compiled_code()
 _HOMES = {
     "gnnplace.api": "PlaceOptions Plan ProblemSetup compare evaluate place plan_of problem profile set_up",
-    "gnnplace.api.training_run": "TrainSettings train",
+    "gnnplace.api.train_settings": "TrainSettings",
+    "gnnplace.api.training_run": "train",
     "gnnplace.devices": "Device Link Topology load_topology",
     "gnnplace.distributed.execution": "DistributedSession",
     "gnnplace.errors": "GnnplaceError",

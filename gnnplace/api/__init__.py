@@ -4,7 +4,7 @@ In reading order: `options.py` (options and shapes), `workload.py` (a model as a
 devices, with costs and simulators), `auto_devices.py` (the devices of `auto` that run a model), `recorded.py` (records as
 workloads), `search.py` (runs of planners, here or on the hosts of a cluster), `measuring.py` (profiles and executed placements), `judging.py` (the choice of the answer), `pipeline.py` (the main
 path through all of these), `profiling.py` (`profile`), `plan.py` (the answer and its files), `record.py` (the computed parts of
-`run.json`), `training_problems.py`, `measured_training.py` and `training_run.py` (`train`).
+`run.json`), `training_problems.py`, `measured_training.py`, `train_settings.py` and `training_run.py` (`train`).
 """
 
 from gnnplace.api.options import PlaceOptions

@@ -14,7 +14,8 @@ import torch
 
 from gnnplace.api import training_run
 from gnnplace.api.measured_training import EXECUTING, ExecutedProblem, MeasuredModel
-from gnnplace.api.training_run import RunFiles, TrainSettings, train
+from gnnplace.api.train_settings import TrainSettings
+from gnnplace.api.training_run import RunFiles, train
 from gnnplace.arrays import IntArray
 from gnnplace.difference import Difference
 from gnnplace.errors import GnnplaceError, MeasurementFailed

@@ -15,8 +15,9 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from gnnplace.api.train_settings import TrainSettings
 from gnnplace.api.training_problems import ProblemRanges
-from gnnplace.api.training_run import RunFiles, TrainSettings, stored_settings, train
+from gnnplace.api.training_run import RunFiles, stored_settings, train
 from gnnplace.devices.sampled import DeviceRanges
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json_lines

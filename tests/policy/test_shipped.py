@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
+from gnnplace.api.train_settings import TrainSettings
 from gnnplace.api.training_problems import training_families
-from gnnplace.api.training_run import TrainSettings
 from gnnplace.bench.generalization.rows import ROWS, fingerprint
 from gnnplace.planners.gnn.planner import GnnConfig
 from gnnplace.policy import SHIPPED_POLICY
