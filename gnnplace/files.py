@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gnnplace.errors import GnnplaceError, shown
+from gnnplace.errors import GnnplaceError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, quota or file."""
@@ -25,22 +25,14 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def check_target(path: Path, is_folder: bool = False) -> None:
-    """Raises OSError, with the path, where a file or a folder cannot be written; before long work, and without changing anything."""
+    """Raises OSError, which names the path, where no file or no folder can be; for use before long work, as it changes nothing."""
     if is_folder and path.exists() and not path.is_dir():
         raise FileExistsError(errno.EEXIST, "is a file; choose another name for the folder", str(path))
     if not is_folder and (not path.name or path.is_dir()):
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
-    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    there = there.parent if there.is_file() and there == path else there
+    there = next((parent for parent in path.absolute().parents if parent.exists()), path)
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "is a file, so that nothing can be in it", str(there))
-
-
-def check_paths(name: str, value: object) -> None:
-    """Raises GnnplaceError unless the value of an option is a list of paths."""
-    entries = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [None]
-    if not all(isinstance(entry, str | os.PathLike) for entry in entries):
-        raise GnnplaceError(f"{name} is {shown(value)}; expected a list of files")
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any, TypedDict, TypeVar, get_args
 
 import numpy as np
 
+from gnnplace.arguments import check_function, check_number, check_paths, check_whole
 from gnnplace.errors import GnnplaceError, UnsupportedModel, shown
-from gnnplace.files import check_paths
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.planners.solution import Budget, Progress
 
@@ -43,7 +43,7 @@ def shapes_of(dims: Dims) -> tuple[dict[str, int], ...]:
     """
     if not isinstance(dims, Mapping):
         raise UnsupportedModel(f"dims is {shown(dims)}; expected a dictionary from dimensions to sizes")
-    rows = {str(name): _sizes(name, sizes) for name, sizes in dims.items()}
+    rows = {name: _sizes(name, sizes) for name, sizes in dims.items()}
     empty = next((name for name, sizes in rows.items() if not sizes), None)
     if empty is not None:
         raise UnsupportedModel(f"dimension {empty!r} is given no size; give one number or several")
@@ -63,18 +63,6 @@ def _sizes(name: object, given: object) -> list[int]:
     if sizes.size and sizes.max() > _MAX_SIZE:
         raise UnsupportedModel(f"dimension {name!r} is given {shown(given)}; expected at most {_MAX_SIZE:,}")
     return sorted(set(sizes.tolist()), reverse=True)
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raises GnnplaceError unless the value of an option is a whole number from `least` on."""
-    if not isinstance(value, int | np.integer) or value < least:
-        raise GnnplaceError(f"{name} is {shown(value)}; expected a whole number from {least} on")
-
-
-def check_seconds(name: str, value: object) -> None:
-    """Raises GnnplaceError unless the value of an option is a number from 0 on."""
-    if not isinstance(value, int | float | np.number) or not value >= 0:
-        raise GnnplaceError(f"{name} is {shown(value)}; expected a number from 0 on")
 
 
 @dataclass(frozen=True)
@@ -124,12 +112,12 @@ class PlaceOptions:
             if value is not None or name == "seed":
                 check_whole(name, value, least)
         if self.seconds is not None:
-            check_seconds("seconds", self.seconds)
+            check_number("seconds", self.seconds)
         shapes_of(self.dims)
         check_paths("custom_ops", self.custom_ops)
-        for name in ("on_progress", "on_warning"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise GnnplaceError(f"{name} is {shown(getattr(self, name))}; expected a function")
+        check_function("on_warning", self.on_warning)
+        if self.on_progress is not None:
+            check_function("on_progress", self.on_progress)
         for name, known in (("objective", Objective), ("dims_objective", DimsObjective)):
             if getattr(self, name) not in get_args(known):
                 raise GnnplaceError(f"{name} is {shown(getattr(self, name))}; expected {' or '.join(get_args(known))}")

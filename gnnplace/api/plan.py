@@ -16,6 +16,7 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
 from gnnplace.files import new_folder, write_text
+from gnnplace.objectives import COMBINED
 from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.manifest import write_parts, written_files
 from gnnplace.onnx_io.segments import Segment, segment_numbers
@@ -152,8 +153,7 @@ class Plan:
         evaluator = "simulated" if self.measured is None else "measured"
         step = "step" if self.setup.objective == "latency" else "pipelined step"
         models = len(self.setup.workload.models)
-        combined = "mean" if self.setup.dims_objective == "mean" else "longest"
-        sizes = f", {combined} of {models} sizes" if models > 1 else ""
+        sizes = f", {COMBINED[self.setup.dims_objective]} of {models} sizes" if models > 1 else ""
         text = f"{format_s(self.objective_s)} per {step} ({evaluator}{sizes}), "
         if is_below_bound(self.gap):
             return f"{text}less than the bound of {format_s(self.bound.value_s)}: the machine was slower when it was profiled"

@@ -17,10 +17,10 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from gnnplace.api.measured_training import UPDATES, Incumbent, MeasuredModel, executed_problem
-from gnnplace.api.options import check_seconds, check_whole
 from gnnplace.api.search import hosts_at
 from gnnplace.api.train_settings import StartPolicy, TrainSettings
 from gnnplace.api.training_problems import SampledProblems, training_families
+from gnnplace.arguments import check_number, check_whole
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import GnnplaceError, ProcessLost
 from gnnplace.planners.gnn.search import trace_searches
@@ -142,7 +142,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         if count is not None:
             check_whole(name, count, least)
     if minutes is not None:
-        check_seconds("minutes", minutes)
+        check_number("minutes", minutes)
     most = max(_MOST_PROCESSES, 4 * len(allowed_cores()))
     if ray is None and processes is not None and processes > most:
         raise GnnplaceError(f"processes is {processes}; expected at most {most} on the cores of this machine")

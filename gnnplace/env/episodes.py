@@ -5,9 +5,10 @@ from typing import Self
 
 import numpy as np
 
+from gnnplace.arguments import check_whole
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.process import PlacementProcess, Runtime
-from gnnplace.errors import GnnplaceError, InvalidAction, shown
+from gnnplace.errors import InvalidAction
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement, check_legal
 
@@ -23,8 +24,7 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         """Raises GnnplaceError unless there is at least one sweep."""
-        if not isinstance(self.num_sweeps, int | np.integer) or self.num_sweeps < 1:
-            raise GnnplaceError(f"num_sweeps is {shown(self.num_sweeps)}; expected a whole number from 1 on")
+        check_whole("num_sweeps", self.num_sweeps, 1)
 
 
 class SweepEpisodes:

@@ -105,13 +105,13 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 def fold_constants(graph: ir.Graph, opset: int) -> None:
     """Folds the nodes of a sorted graph, in place; subgraphs stay as they are, but read folded values."""
     fill_bytes_left = FILL_LIMIT_BYTES
-    of_bodies = _names_in_bodies(graph)
+    of_bodies = _names_in_bodies(graph)  # a body would read its own value in place of a weight of that name
     for node in graph:
         if node.domain != "" or any(output.is_graph_output() for output in node.outputs):
             continue
         source = node.inputs[0] if node.inputs else None
-        is_copy = node.op_type == "Identity" and source is not None and _constant(source) is not None
-        if is_copy and source is not None and source.name not in of_bodies:  # else a body would read its own value
+        is_copied = node.op_type == "Identity" and source is not None and source.name not in of_bodies
+        if source is not None and is_copied and _constant(source) is not None:
             node.outputs[0].replace_all_uses_with(source)
             graph.remove(node, safe=True)
             continue

@@ -2,6 +2,7 @@
 
 import math
 
+from gnnplace.objectives import COMBINED
 from gnnplace.run_record import MeasuredRecord, RunRecord, is_below_bound, objective_s
 from gnnplace.units import format_s
 
@@ -15,7 +16,7 @@ def answer(run: RunRecord) -> str:
         return f"The search found no placement of {summary['model']} that fits in memory; the best one uses {where} and needs more memory than they have."
     what = "one step" if summary["objective"] == "latency" else "each of many pipelined steps"
     if len(shapes := run.get("shapes") or []) > 1:
-        what += f" ({'the mean' if run['dims_objective'] == 'mean' else 'the longest'} of {len(shapes)} sizes)"
+        what += f" (the {COMBINED[run.get('dims_objective', 'worst')]} of {len(shapes)} sizes)"
     took, single, rival = _times(run)
     if single is None:
         text = f"{summary['model']}: {what} takes {_with_spread(run)} on {where}; no time of a single device is known"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from gnnplace.objectives import COMBINED
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.run_charts import stage_of
 from gnnplace.report.theme import TRANSFER, device_colour, label
@@ -141,8 +142,7 @@ def _sizes(run: RunRecord) -> str:
         f"{escape(', '.join(f'{name}={size}' for name, size in shape['dims'].items()))}: {seconds(shape['makespan_s'])}"
         for shape in run["shapes"]
     ]
-    counts = "mean" if run["dims_objective"] == "mean" else "longest"
-    return f"{'; '.join(times)} (simulated). The {counts} of them counts; schedule and memory are of the first."
+    return f"{'; '.join(times)} (simulated). The {COMBINED[run.get('dims_objective', 'worst')]} of them counts; schedule and memory are of the first."
 
 
 def bench_facts(document: Mapping[str, Any]) -> str:

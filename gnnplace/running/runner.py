@@ -14,6 +14,7 @@ from threading import Lock, Semaphore
 from typing import Any
 from weakref import WeakSet
 
+from gnnplace.arguments import check_whole
 from gnnplace.errors import InvalidInput, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import Request, State, Step, plan_steps
@@ -59,8 +60,8 @@ class PlacedRunner:
         devices on CPU cores where numba is installed, else those of `python_devices`. The errors are those of `Session`, and
         InvalidPlacement if the parts do not fit together.
         """
-        if max_in_flight is not None and not (isinstance(max_in_flight, int) and max_in_flight >= 1):
-            raise InvalidInput(f"max_in_flight is {max_in_flight!r}; expected at least 1 request under way")
+        if max_in_flight is not None:
+            check_whole("max_in_flight", max_in_flight, 1, InvalidInput)
         self.outputs = tuple(outputs)
         rivals = rivals_of(dict.fromkeys(part.device for part in parts))
         self._steps, self._feeds = plan_steps(parts, inputs, outputs, rivals)
@@ -81,9 +82,9 @@ class PlacedRunner:
         if devices_of is not None:
             self.devices = devices_of(self._steps, self.max_in_flight)
             return
-        _OPEN.add(self)
         found = _compiled_devices(self._steps, self.outputs, self.max_in_flight, cache)
         self.devices = found or python_devices(self._steps, self.max_in_flight, cache)
+        _OPEN.add(self)
         if not isinstance(self.devices, OneDevice):
             return
         # Inputs that no op reads belong to no part, and a session would refuse them.
@@ -207,9 +208,7 @@ class PlacedRunner:
                     resolve = partial(future.set_result, found)
                 try:
                     resolve()
-                except (
-                    BaseException
-                ):  # a callback raised what `Future` does not catch; later results have to be delivered
+                except BaseException:  # of a callback; `Future` catches most
                     _LOG.exception("exception calling a callback of %r", future)
 
         try:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from gnnplace.arguments import check_paths
 from gnnplace.arrays import BoolArray
 from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, shown
-from gnnplace.files import check_paths, parsed_json, temporary_folder
+from gnnplace.files import parsed_json, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
 from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.manifest import MANIFEST, Manifest, manifest_in_memory, read_manifest

@@ -2,10 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,42 +11,13 @@ import onnxruntime as ort
 import pytest
 
 import gnnplace
-from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InvalidInput, InvalidPlacement
-from gnnplace.onnx_io.annotate import write_placed
-from gnnplace.onnx_io.manifest import MANIFEST, write_parts
-from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.read import read_onnx
-from gnnplace.onnx_io.segments import segment_numbers, segments
+from gnnplace.errors import InvalidPlacement
+from gnnplace.onnx_io.manifest import MANIFEST
 from gnnplace.placement import Placement
-from gnnplace.running.part_session import infer_types
 from gnnplace.running.session import PARTS, Session
+from tests.placed_texts import HEAD, Case, assert_equal, numbers, place, plain, saved
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
-
-HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1, "ai.onnx.ml": 1]>'
-NAMES = ("cpu:0", "cpu:1")
-TOPOLOGY = Topology(
-    "two cores", tuple(Device(name, "cpu") for name in NAMES), (Link(*NAMES, 0.0, 1e9), Link(*NAMES[::-1], 0.0, 1e9))
-)
-Feed = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model as text, by default of `HEAD`'s versions, and the feeds of consecutive runs."""
-
-    text: str
-    feeds: tuple[Feed, ...]
-
-    @property
-    def proto(self) -> onnx.ModelProto:
-        return onnx.parser.parse_model(self.text if self.text.startswith("<") else HEAD + self.text)
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-
 
 X = {"x": numbers(3, 4)}
 WEIGHTS_AS_INPUTS = """g (float[3, 4] x, float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] b = {1, -1}) => (float[3, 2] y)
@@ -186,46 +155,12 @@ CASES = {
 }
 
 
-def saved(path: Path, proto: onnx.ModelProto) -> OnnxModel:
-    """The model as `gnnplace.place` reads it from a file."""
-    onnx.save(proto, path)
-    return read_onnx(path, infer_types=infer_types)
-
-
-def place(model: OnnxModel, assignment: Sequence[int], folder: Path) -> int:
-    """Writes the placed model and its parts; the number of values that cross between devices."""
-    found = segments(model.graph, assignment, model.graph.topological_order, model.constant_ops)
-    write_placed(model, TOPOLOGY, assignment, segment_numbers(found, model.graph.num_ops), folder / "placed.onnx")
-    manifest = write_parts(model, found, NAMES, folder / PARTS)
-    producer = {name: part.device for part in manifest.parts for name in part.outputs}
-    return sum(producer.get(name, part.device) != part.device for part in manifest.parts for name in part.inputs)
-
-
-def plain(path: Path) -> ort.InferenceSession:
-    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
 def placements(num_ops: int) -> Iterator[list[int]]:
     """All ops on one device, alternating devices in both orders, and random devices."""
     yield [0] * num_ops
     yield [op % 2 for op in range(num_ops)]
     yield [(op + 1) % 2 for op in range(num_ops)]
     yield from np.random.default_rng(1).integers(0, 2, (3, num_ops)).tolist()
-
-
-def assert_equal(found: Any, wanted: Any) -> None:
-    if isinstance(wanted, dict):
-        assert found == pytest.approx(wanted)
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_equal(one, other)
-    else:
-        assert found.dtype == wanted.dtype
-        if found.dtype.kind in "OU":
-            assert found.tolist() == wanted.tolist()
-        else:
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -299,104 +234,6 @@ def test_an_op_that_was_added_after_placing_is_named(tmp_path: Path) -> None:
     onnx.save(proto, tmp_path / "placed.onnx")
     with pytest.raises(InvalidPlacement, match="'later'"):
         Session(tmp_path / "placed.onnx")
-
-
-FED = """g (float[N, 4] x, float[N, 2] z, int64[2] k, string[M] s, float r = {1}, float16[1] h) => (float[N, 4] y, string[M] t)
-    { a = Mul(x, r)  b = Cast<to=1>(k)  c = ReduceSum(b)  d = Add(a, c)  e = ReduceSum(z)  f = Cast<to=1>(h)  i = Add(d, f)
-      y = Add(i, e)  t = Identity(s) }"""
-GOOD: Feed = {
-    "x": numbers(3, 4), "z": numbers(3, 2), "k": np.array([1, 2]), "s": np.array(["a", "b"]), "h": np.ones(1, np.float16),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"x": numbers(0, 4)},
-        {"z": numbers(5, 2)},  # ONNX Runtime lets sizes of one name differ
-        {"x": [[1, 2, 3, 4]]},
-        {"k": [1, 2]},
-        {"k": np.array([1, 2], np.int32)},
-        {"x": numbers(3, 4).astype(np.float64)},
-        {"x": numbers(3, 4)[::-1]},
-        {"x": np.asfortranarray(numbers(3, 4))},
-        {"x": numbers(3, 5)},
-        {"x": numbers(4)},
-        {"x": numbers(1, 3, 4)},
-        {"k": np.array([1, 2, 3])},
-        {"s": np.array(["a", "bcd"], object)},
-        {"s": ["a", "b"]},
-        {"s": np.array([1, 2])},
-        {"r": np.array(2.0, np.float32)},
-        {"r": np.array([2.0], np.float32)},
-        {"h": np.ones(1, np.float32)},
-        {"x": ort.OrtValue.ortvalue_from_numpy(numbers(3, 4))},
-        {"x": ort.OrtValue.ortvalue_from_numpy(numbers(3, 4).astype(np.float64))},
-        {"x": None},
-        {"x": [[None] * 4]},
-        {"x": [["1"] * 4]},
-        {"x": [[10**400] * 4]},
-        {"r": None},
-        {"z": "absent"},
-        {"unknown": numbers(1)},
-    ],
-)
-def test_inputs_are_accepted_and_refused_as_by_onnx_runtime(change: Feed, tmp_path: Path) -> None:
-    model = saved(tmp_path / "model.onnx", Case(FED, ()).proto)
-    feed = {name: value for name, value in {**GOOD, **change}.items() if not isinstance(value, str)}
-    try:
-        wanted = plain(model.path).run(None, feed)
-    except Exception:  # ONNX Runtime's errors have no base class of their own
-        wanted = None
-    for assignment in ([0] * model.graph.num_ops, [op % 2 for op in range(model.graph.num_ops)]):
-        place(model, assignment, tmp_path / "out")
-        with Session(tmp_path / "out") as placed:
-            if wanted is not None:
-                assert_equal(placed.run(None, feed), wanted)
-                continue
-            with pytest.raises(InvalidInput) as caught:
-                placed.run(None, feed)
-            assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("assignment", [[0, 0, 0], [0, 1, 0]])
-def test_an_optional_input_may_be_left_out_as_in_onnx_runtime(assignment: list[int], tmp_path: Path) -> None:
-    text = """g (optional(float[2]) o, float[2] x) => (float[2] y)
-        { h = OptionalHasElement(o)  a = Cast<to=1>(h)  y = Add(x, a) }"""
-    model = saved(tmp_path / "model.onnx", Case(text, ()).proto)
-    place(model, assignment, tmp_path / "out")
-    with Session(tmp_path / "out") as session:
-        for feed in ({"x": numbers(2)}, {"x": numbers(2), "o": numbers(2)}):
-            assert_equal(session.run(None, feed), plain(model.path).run(None, dict(feed)))
-
-
-@pytest.mark.parametrize("num_devices", [1, 2])
-def test_the_byte_order_of_an_array_does_not_matter(num_devices: int, tmp_path: Path) -> None:
-    model = saved(tmp_path / "model.onnx", Case("g (float[2] x) => (float[2] y) { a = Neg(x)  y = Exp(a) }", ()).proto)
-    place(model, [0, num_devices - 1], tmp_path / "out")
-    with Session(tmp_path / "out") as session:
-        swapped = session.run(None, {"x": numbers(2).astype(">f4")})
-        assert_equal(swapped, session.run(None, {"x": numbers(2)}))
-
-
-@pytest.mark.parametrize("num_devices", [1, 2])
-@pytest.mark.parametrize("feed", [None, [numbers(2)], 5, {1: numbers(2)}])
-def test_a_feed_that_is_no_dictionary_of_names_is_refused(num_devices: int, feed: Any, tmp_path: Path) -> None:
-    model = saved(tmp_path / "model.onnx", Case("g (float[2] x) => (float[2] y) { a = Neg(x)  y = Exp(a) }", ()).proto)
-    place(model, [0, num_devices - 1], tmp_path / "out")
-    with Session(tmp_path / "out") as session, pytest.raises(InvalidInput, match=r"inputs are|'x' is missing"):
-        session.run(None, feed)
-
-
-def test_a_scalar_is_accepted_where_onnx_runtime_expects_an_array(tmp_path: Path) -> None:
-    model = saved(tmp_path / "model.onnx", Case(FED, ()).proto)
-    wanted = plain(model.path).run(None, {**GOOD, "r": np.array(2, np.float32)})
-    for assignment in ([0] * model.graph.num_ops, [op % 2 for op in range(model.graph.num_ops)]):
-        place(model, assignment, tmp_path / "out")
-        with Session(tmp_path / "out") as placed:
-            for scalar in (2, 2.0, np.float32(2)):
-                assert_equal(placed.run(None, {**GOOD, "r": scalar}), wanted)
 
 
 @pytest.mark.parametrize("is_external", [True, False])

@@ -127,7 +127,7 @@ def test_no_more_requests_are_under_way_than_allowed(before_each_part: Install, 
 
 
 def test_a_number_of_requests_below_one_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="max_in_flight is 0; expected at least 1"):
+    with pytest.raises(InvalidInput, match="max_in_flight is 0; expected a whole number from 1 on"):
         PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=0)
 
 
