@@ -19,6 +19,7 @@ from gnnplace.files import (
     write_json_lines,
     write_text,
 )  # fmt: skip
+from tests.patience import PATIENCE_S
 
 
 def test_lines_come_back_in_order_and_a_cut_off_one_is_left_out_but_not_removed(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_second_writer_of_the_same_file_waits(tmp_path: Path) -> None:
         second.join(0.2)
         assert second.is_alive()
         temporary.write_text("first", encoding="utf-8")
-    second.join(30.0)
+    second.join(PATIENCE_S)
     assert path.read_text(encoding="utf-8") == "second"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -15,6 +15,7 @@ import pytest
 
 from gnnplace import isolated_process
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
+from tests.patience import PATIENCE_S
 
 Work = partial[object]
 MIB = 2**20
@@ -157,7 +158,7 @@ def test_the_process_ends_with_its_parent_in_the_middle_of_an_endless_call() -> 
         pid = int(parent.stdout.readline())
         assert psutil.pid_exists(pid)
         parent.kill()
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=30)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=PATIENCE_S)
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -177,6 +178,6 @@ def test_the_module_loads_no_large_library() -> None:
 
 def test_a_worker_of_a_killed_process_does_not_live_on() -> None:
     # The worker holds the other end of the pipe: waiting for its end is waiting for the worker's.
-    done = subprocess.run([sys.executable, "-c", POOL], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", POOL], check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == -signal.SIGKILL
     assert int(done.stdout) > 0

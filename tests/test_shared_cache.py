@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from gnnplace.onnx_io.read import read_onnx
+from tests.patience import PATIENCE_S
 
 TINY = """<ir_version: 8, opset_import: ["": 17]>
 g (float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x)  b = Relu(a)  c = MatMul(a, b)  y = Add(b, c) }"""
@@ -36,7 +37,7 @@ def both(folder: Path, *lines: str) -> list[str]:
         )
         for line in lines
     ]  # fmt: skip
-    printed = [process.communicate(timeout=300) for process in processes]
+    printed = [process.communicate(timeout=PATIENCE_S) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], [errors for _, errors in printed]
     return [output for output, _ in printed]
 

@@ -14,6 +14,7 @@ import pytest
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model
+from tests.patience import PATIENCE_S
 
 PROGRAM = f"""
 import sys
@@ -70,7 +71,7 @@ def test_an_interrupted_place_returns_the_best_placement_so_far(
     )
     wait_until_searching(process, times=3)
     (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
-    printed, errors = process.communicate(timeout=60)
+    printed, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     answer = json.loads(printed)
@@ -90,7 +91,7 @@ def test_an_interrupted_measured_place_returns_the_best_so_far_without_measuring
     )  # fmt: skip
     wait_until_searching(process)
     os.killpg(process.pid, signal.SIGINT)
-    printed, errors = process.communicate(timeout=60)
+    printed, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     answer = json.loads(printed)

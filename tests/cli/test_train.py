@@ -11,6 +11,7 @@ import pytest
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from tests.cli.calls import PROGRAM, Cli
+from tests.patience import PATIENCE_S
 
 
 def test_a_policy_is_trained_continued_and_used(cli: Cli, tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_an_interrupted_run_saves_and_prints_how_to_resume(tmp_path: Path) -> No
     assert running.stderr is not None
     assert "update 1:" in running.stderr.readline()
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all processes
-    printed, errors = running.communicate(timeout=120)
+    printed, errors = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, errors
     assert "of 500 updates" in printed
     assert errors.splitlines()[-1] == f"next: gnnplace train --out {out} --resume"

@@ -19,6 +19,7 @@ from gnnplace.distributed.cluster import machine_fingerprint, nodes
 from gnnplace.distributed.raylets import LocalCluster
 from gnnplace.distributed.training import _free_port
 from gnnplace.errors import GnnplaceError, MissingDependency
+from tests.patience import PATIENCE_S
 
 
 def test_every_host_has_its_name_cores_and_fingerprint(cluster: LocalCluster) -> None:
@@ -94,18 +95,21 @@ def test_a_cluster_with_a_token_is_reached_by_its_address(tmp_path: Path) -> Non
             wait_for_port(port)
             names = f"with connected('127.0.0.1:{port}'), connected('127.0.0.1:{port}'): print([host.name for host in hosts()])"
             client = [sys.executable, "-c", f"from gnnplace.distributed import connected, hosts\n{names}"]
-            found = subprocess.run(client, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            found = subprocess.run(
+                client, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            )
             assert found.stdout == "['alone']\n", found.stderr
         finally:
             below = psutil.Process(started.pid).children(recursive=True)
             started.terminate()
-            started.wait(20)
+            started.wait(PATIENCE_S)
             for process in psutil.wait_procs(below, timeout=5)[1]:
                 process.kill()
 
 
 def wait_for_port(port: int) -> None:
-    for _ in range(300):
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
             return

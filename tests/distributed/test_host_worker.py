@@ -12,6 +12,7 @@ import pytest
 
 from gnnplace.distributed.host_worker import HostFacts, HostProcess, HostWorker, Order
 from gnnplace.errors import MeasurementFailed, ProcessLost
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_request_that_is_forgotten_ends_whether_it_arrives_before_or_after(
         while 5 not in host._requests:
             time.sleep(0.01)
         host.forget(5)
-    failure, stays = answers.get(timeout=20)
+    failure, stays = answers.get(timeout=PATIENCE_S)
     assert isinstance(failure, MeasurementFailed)
     assert stays == {}
 

@@ -27,6 +27,7 @@ from gnnplace.measuring.stored_model import Kept
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.sim.simulator import Simulator
+from tests.patience import PATIENCE_S
 
 CORES = sorted(os.sched_getaffinity(0))
 pytestmark = [pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"), pytest.mark.usefixtures("cluster")]
@@ -157,4 +158,4 @@ def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(ope
     stopped = during(psutil.Process.suspend, lambda: there.evaluator.evaluate_batch(different(12)))
     assert (there.pool.tally["counted"], there.evaluator.failed) == (12, 0)
     assert there.pool.tally["hung"] >= 1  # hosts that other work delays may take too long as well
-    stopped.wait(20.0)  # killed
+    stopped.wait(PATIENCE_S)  # killed

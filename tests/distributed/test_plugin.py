@@ -30,6 +30,7 @@ from gnnplace.planners.solution import Budget
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import build_policy
 from models_zoo.networks.generated.sampling import sample_graph
+from tests.patience import PATIENCE_S
 
 GRAPH = OpGraph.build(
     "pair", [Op(name, time_s={"a": 1.0, "b": 2.0}, memory_bytes=8) for name in "xy"], [Tensor("x", 1, ("y",))]
@@ -98,7 +99,7 @@ def test_a_finalist_that_hangs_over_hosts_fails_and_the_others_are_compared(
     compared: Queue[Comparison] = Queue()
     finalists = [Placement(groups % 2), Placement(np.ones_like(groups))]
     Thread(target=lambda: compared.put(executor.compare(finalists)), daemon=True).start()
-    comparison = compared.get(timeout=20)
+    comparison = compared.get(timeout=PATIENCE_S)
     hanging, other = comparison.evaluations
     assert "took longer than" in hanging.failure
     assert not hanging.feasible

@@ -14,6 +14,7 @@ from gnnplace.distributed.execution import HostPipeline
 from gnnplace.distributed.host_worker import HostFacts
 from gnnplace.errors import InvalidInput, MeasurementFailed, ProcessLost
 from gnnplace.running.dataflow import Request
+from tests.patience import PATIENCE_S
 
 
 class LosingHost:
@@ -57,7 +58,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostPipeline, Losi
     pipeline = HostPipeline("address", {"host1/cpu:0": []}, max_in_flight=2)
     request = Request(())
     pipeline.begin(request, {})
-    assert host.again.wait(20)
+    assert host.again.wait(PATIENCE_S)
     yield pipeline, host, request
     host.go.set()
     pipeline.close()
@@ -67,7 +68,7 @@ def test_a_session_closes_while_a_recovery_loads_parts(opened: tuple[HostPipelin
     pipeline, _, request = opened
     closing = Thread(target=pipeline.close, daemon=True)
     closing.start()
-    closing.join(5)
+    closing.join(PATIENCE_S)
     assert not closing.is_alive()
     assert isinstance(request.failure, MeasurementFailed)
     with pytest.raises(InvalidInput, match="the runner is closed"):
@@ -83,7 +84,7 @@ def test_a_request_during_a_recovery_waits_for_it(opened: tuple[HostPipeline, Lo
     beginning.join(0.3)
     assert beginning.is_alive()
     host.go.set()
-    beginning.join(20)
-    second.ended.get(timeout=20)
+    beginning.join(PATIENCE_S)
+    second.ended.get(timeout=PATIENCE_S)
     assert isinstance(second.failure, ProcessLost)  # its process is lost in each of its runs
     assert host.loads == 1 + 1 + execution._TRIES

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from gnnplace.errors import MeasurementFailed
+from tests.patience import PATIENCE_S
 
 
 def marks(folder: Path, name: str) -> int:
@@ -39,7 +40,7 @@ def _do(folder: Path, item: str) -> str:
     if word == "raises":
         raise MeasurementFailed("this item cannot be done")
     if word == "until":
-        end_s = time.monotonic() + 60.0
+        end_s = time.monotonic() + PATIENCE_S
         while not marks(folder, argument) and time.monotonic() < end_s:
             time.sleep(0.02)
     if word == "sleeps":

@@ -23,6 +23,7 @@ from gnnplace.running.compiled.loop import serve, serve_until
 from gnnplace.running.pipeline import Pipeline, python_devices
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from tests.parts import add_one, part
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 CORES, SETS = ("cpu:0", "cpu:1"), ("cpu:0", "cpu:1", "cpu:0-1", "cpu:0-1[spinning=1]")
@@ -246,7 +247,7 @@ def test_a_stream_whose_reader_is_busy_keeps_no_other_caller_waiting(devices_of:
     ) as runner:
         thread = threading.Thread(target=read, daemon=True)
         thread.start()
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert found == [[[number + 2.0] * 2 for number in range(10)], [9.0, 9.0], [sum(range(12, 42))] * 2]
 
@@ -271,7 +272,7 @@ def test_closing_ends_requests_under_way(count: int) -> None:
         time.sleep(1e-3)
     runner.close()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert ended == ["the runner was closed before the request was done"] * count
 
@@ -340,7 +341,7 @@ def test_callers_take_turns_with_the_thread_whose_work_they_do() -> None:
             )
         ]
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         assert not any(thread.is_alive() for thread in threads)
         assert found == [2.0] * 1200
 
@@ -361,14 +362,10 @@ def test_a_caller_that_sleeps_while_another_thread_computes_notices_ctrl_c() -> 
     with PlacedRunner([part(text, "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
         feed, main = {"a": np.zeros(2, np.float32)}, threading.main_thread().ident
         runner.run(None, feed)
-        begin_s = time.perf_counter()
-        runner.run(None, feed)
-        run_s = time.perf_counter() - begin_s
         for delay_s in (0.01, 0.1):  # before and after the caller has looked for a signal once
             timer = threading.Timer(delay_s, signal.pthread_kill, [main, signal.SIGINT])
             timer.start()
-            begin_s = time.perf_counter()
             with pytest.raises(KeyboardInterrupt):
                 runner.run(None, feed)
-            assert time.perf_counter() - begin_s < run_s / 2
+            assert runner.devices._under_way  # the other thread is not done
         assert runner.run(None, feed)[0].shape == (2,)

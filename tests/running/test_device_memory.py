@@ -18,10 +18,9 @@ from gnnplace.running.pipeline import python_devices
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import DeviceMemory, as_numpy, device_memory
 from tests.parts import part
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
-
-_PATIENCE_S = 20.0
 
 
 class StandIn:
@@ -138,7 +137,7 @@ def test_a_value_that_needs_no_copy_does_not_wait_for_the_copying_thread(
     monkeypatch.setattr(PartSession, "run", noted)
     monkeypatch.setattr(PartSession, "shares_memory_with", lambda session, reader: reader == "cpu:0")
     waited: list[bool] = []
-    memory.before_out = lambda value: waited.append(read.wait(_PATIENCE_S))
+    memory.before_out = lambda value: waited.append(read.wait(PATIENCE_S))
     made = [
         part("(float[N] x) => (float[N] p) { p = Neg(x) }", "cpu:1"),
         part("(float[N] x) => (float[N] q) { q = Abs(x) }", "cpu:1"),
@@ -165,7 +164,7 @@ def test_the_next_request_runs_while_outputs_of_the_previous_one_are_copied(
     def noted(self: PartSession, values: Mapping[str, Any], *rest: Any) -> list[Any]:
         if self.device.name == "cpu:1" and "a" in values:
             if as_numpy(values["a"])[0] == 1:
-                assert second_arrived.wait(_PATIENCE_S)
+                assert second_arrived.wait(PATIENCE_S)
             else:
                 second_runs.set()
         return run(self, values, *rest)
@@ -176,7 +175,7 @@ def test_the_next_request_runs_while_outputs_of_the_previous_one_are_copied(
 
     def before_out(value: float) -> None:
         if value == 2:
-            assert second_runs.wait(_PATIENCE_S)
+            assert second_runs.wait(PATIENCE_S)
 
     monkeypatch.setattr(PartSession, "run", noted)
     memory.before_into, memory.before_out = before_into, before_out
@@ -199,9 +198,9 @@ def test_a_copy_that_fails_fails_its_request_only(memory: StandIn, way: str) -> 
         for number, future in enumerate(futures):
             if number == 3:
                 with pytest.raises(MeasurementFailed, match=f"a copy {way} 'cpu:1' failed: no room"):
-                    future.result(_PATIENCE_S)
+                    future.result(PATIENCE_S)
             else:
-                assert future.result(_PATIENCE_S)[0].tolist() == [2 * number + 2] * 2
+                assert future.result(PATIENCE_S)[0].tolist() == [2 * number + 2] * 2
 
 
 def test_an_input_that_the_calling_thread_cannot_copy_fails_its_request_only(
@@ -222,9 +221,9 @@ def test_an_input_that_the_calling_thread_cannot_copy_fails_its_request_only(
             future = runner.submit(None, feed(number))
             if number == 1:
                 with pytest.raises(MeasurementFailed, match="a copy to 'cpu:1' failed: no room"):
-                    future.result(_PATIENCE_S)
+                    future.result(PATIENCE_S)
             else:
-                assert future.result(_PATIENCE_S)[0].tolist() == [2 * number] * 2
+                assert future.result(PATIENCE_S)[0].tolist() == [2 * number] * 2
 
 
 @pytest.mark.parametrize("small_bytes", [0, 2**16])

@@ -21,10 +21,10 @@ from gnnplace.running.pipeline import python_devices
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import as_numpy
 from tests.parts import add_one, part
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
-_PATIENCE_S = 20.0
 Install = Callable[[Callable[[str, str, float], None]], None]
 
 
@@ -59,7 +59,7 @@ def before_each_part(monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -71,11 +71,11 @@ def test_a_device_runs_the_ready_step_of_the_oldest_request(before_each_part: In
 
     def note(device: str, name: str, value: float) -> None:
         if device == "cpu:1":
-            assert second_begun.wait(_PATIENCE_S)
+            assert second_begun.wait(PATIENCE_S)
             return
         order.append((name, int(value) // 10))
         if order[-1] == ("v0", 1):
-            assert all_here.wait(_PATIENCE_S)
+            assert all_here.wait(PATIENCE_S)
         elif order[-1] == ("v0", 2):  # request 3 could begin when request 1 is back from the other device
             second_begun.set()
             until(lambda: not runner.devices._workers[0].inbox.empty())
@@ -84,7 +84,7 @@ def test_a_device_runs_the_ready_step_of_the_oldest_request(before_each_part: In
     with PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=3, devices_of=python_devices) as runner:
         futures = [runner.submit(None, feed(10 * number)) for number in (1, 2, 3)]
         all_here.set()
-        assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [13, 23, 33]
+        assert [future.result(PATIENCE_S)[0][0] for future in futures] == [13, 23, 33]
     assert order[:3] == [("v0", 1), ("v0", 2), ("v2", 1)]
 
 
@@ -95,7 +95,7 @@ def test_a_device_begins_the_next_request_instead_of_waiting(before_each_part: I
         if (device, int(value) // 10) == ("cpu:0", 2):
             second_begun.set()
         elif device == "cpu:1":
-            assert second_begun.wait(_PATIENCE_S)
+            assert second_begun.wait(PATIENCE_S)
 
     before_each_part(note)
     with PlacedRunner(back_and_forth(), ["v0"], ["v3"], devices_of=python_devices) as runner:
@@ -120,7 +120,7 @@ def test_no_more_requests_are_under_way_than_allowed(before_each_part: Install, 
         back_and_forth(), ["v0"], ["v3"], max_in_flight=max_in_flight, devices_of=python_devices
     ) as runner:
         futures = [runner.submit(None, feed(10 * number)) for number in range(12)]
-        assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [10 * n + 3 for n in range(12)]
+        assert [future.result(PATIENCE_S)[0][0] for future in futures] == [10 * n + 3 for n in range(12)]
         many = runner.run_many(None, (feed(10 * number) for number in range(9)))
         assert [outputs[0][0] for outputs in many] == [10 * n + 3 for n in range(9)]
     assert 1 <= most <= max_in_flight
@@ -161,10 +161,10 @@ def test_a_failing_request_fails_alone() -> None:
             for number, future in enumerate(futures):
                 if number == 2:
                     with pytest.raises(MeasurementFailed, match="part 'v1->v2' failed on 'cpu:1'") as caught:
-                        future.result(_PATIENCE_S)
+                        future.result(PATIENCE_S)
                     assert "\n" not in str(caught.value)
                 else:
-                    assert future.result(_PATIENCE_S)[0].tolist() == [number + 3] * 3
+                    assert future.result(PATIENCE_S)[0].tolist() == [number + 3] * 3
 
 
 def test_all_devices_release_the_values_of_a_failed_request() -> None:
@@ -218,7 +218,7 @@ def test_a_callback_that_raises_any_exception_stops_no_later_result(
     with PlacedRunner(back_and_forth(devices), ["v0"], ["v3"], max_in_flight=1) as runner:
         for number in range(3):
             future = runner.submit(None, feed(number), callback=cancelled)
-            assert future.result(_PATIENCE_S)[0][0] == number + 3
+            assert future.result(PATIENCE_S)[0][0] == number + 3
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [asyncio.CancelledError] * 3
 
 
@@ -241,7 +241,7 @@ print(next(answers)[0][0])
 def test_a_process_ends_while_requests_are_under_way(loop: str) -> None:
     command = [sys.executable, "-c", _ABANDONING, loop]
     for _ in range(2):
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert (ended.returncode, ended.stdout) == (0, "4.0\n"), ended.stderr
 
 
@@ -266,7 +266,7 @@ def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_p
 
     def hold(device: str, name: str, value: float) -> None:
         entered.set()
-        assert may_continue.wait(_PATIENCE_S)
+        assert may_continue.wait(PATIENCE_S)
 
     before_each_part(hold)
     runner = PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=2, devices_of=python_devices)
@@ -281,17 +281,17 @@ def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_p
 
     one_more = threading.Thread(target=submit_one_more)
     one_more.start()
-    assert entered.wait(_PATIENCE_S)
+    assert entered.wait(PATIENCE_S)
     closer = threading.Thread(target=runner.close)
     closer.start()
     until(lambda: runner._closed)
     may_continue.set()
     for thread in (closer, one_more):
-        thread.join(_PATIENCE_S)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     for future in futures:
         with pytest.raises(MeasurementFailed, match="closed before the request was done"):
-            future.result(_PATIENCE_S)
+            future.result(PATIENCE_S)
     assert refused == ["the runner is closed; make a new one"]
 
 
@@ -311,7 +311,7 @@ def test_a_callback_may_run_submit_and_close(devices: str) -> None:
             over.set()
 
     runner.submit(None, feed(0)).add_done_callback(use_the_runner)
-    assert over.wait(_PATIENCE_S)
+    assert over.wait(PATIENCE_S)
     k = len(devices)
     assert found == [k, 100 + k, 2 * k, 100 + k, 3 * k, 100 + k]
 
@@ -341,7 +341,7 @@ def test_threads_end_when_a_used_runner_is_garbage_collected() -> None:
     for devices in ("010", "000"):
         runner = PlacedRunner(back_and_forth(devices), ["v0"], ["v3"])
         assert runner.run(None, feed(1))[0][0] == 4
-        assert runner.submit(None, feed(1)).result(_PATIENCE_S)[0][0] == 4
+        assert runner.submit(None, feed(1)).result(PATIENCE_S)[0][0] == 4
         assert threading.active_count() > before
         del runner
         until(lambda: gc.collect() >= 0 and threading.active_count() == before)

@@ -15,10 +15,10 @@ from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.running.session import Session
 from tests.parts import save
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
-_PATIENCE_S = 20.0
 Answer = tuple[list[Any], Any, str]
 
 
@@ -45,7 +45,7 @@ def feed(**changes: np.ndarray) -> dict[str, np.ndarray]:
 def answer(session: Any, names: list[str] | None, feeds: Mapping[str, Any], user_data: Any = None) -> Answer:
     answers: Queue[Answer] = Queue()
     assert session.run_async(names, feeds, lambda *ended: answers.put(ended), user_data) is None
-    return answers.get(timeout=_PATIENCE_S)
+    return answers.get(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("names", [None, [], ["both"], ["both", "y"]])
@@ -109,7 +109,7 @@ def test_all_callbacks_run_on_one_other_thread(placed: OnnxModel, tmp_path: Path
     with Session(tmp_path) as session:
         for _ in range(10):
             session.run_async(None, feed(), lambda *_: threads.put(threading.get_ident()), None)
-        found = {threads.get(timeout=_PATIENCE_S) for _ in range(10)}
+        found = {threads.get(timeout=PATIENCE_S) for _ in range(10)}
     assert len(found) == 1
     assert threading.get_ident() not in found
 
@@ -120,9 +120,9 @@ def test_a_future_has_the_outputs_or_the_error_of_run(placed: OnnxModel, tmp_pat
         assert not futures[-1].cancel()
         for number, future in enumerate(futures):
             wanted = session.run(["y"], feed(z=feed()["z"] + number))[0]
-            np.testing.assert_array_equal(future.result(_PATIENCE_S)[0], wanted)
+            np.testing.assert_array_equal(future.result(PATIENCE_S)[0], wanted)
         with pytest.raises(MeasurementFailed):
-            session.submit(None, feed(z=np.ones((2, 4), np.float32))).result(_PATIENCE_S)
+            session.submit(None, feed(z=np.ones((2, 4), np.float32))).result(PATIENCE_S)
         with pytest.raises(InvalidInput, match="'q' is no input"):
             session.submit(None, feed(q=np.ones(1)))
     with pytest.raises(InvalidInput, match="closed"):

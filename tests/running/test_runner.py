@@ -11,6 +11,7 @@ from gnnplace.running.dataflow import START, plan_steps
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.runner import PlacedRunner
 from tests.parts import add_one, part
+from tests.patience import PATIENCE_S
 
 two_cores = pytest.mark.usefixtures("needs_two_cores")
 
@@ -131,7 +132,7 @@ def test_a_core_set_runs_one_thread_per_core() -> None:
     exp = part("(float[N] a) => (float[N] b) { b = Exp(a) }", "cpu:0-1")
     with PlacedRunner([exp], ["a"], ["b"]) as runner:
         (extra,) = tasks() - before
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while allowed_cores(extra) != "1" and time.monotonic() < deadline:
             time.sleep(0.01)  # the thread pins itself after it has begun
         assert allowed_cores(extra) == "1"
