@@ -70,7 +70,7 @@ FAMILIES: Mapping[str, Family] = {
     "factorization": Family("generated.factorization", "sealed"),
     "elimination": Family("generated.elimination", "sealed"),
     "butterfly": Family("generated.butterfly", "sealed"),
-    "workflow": Family("generated.workflow", "sealed"),
+    "workflow": Family("generated.workflow", "test"),
     "stencil": Family("generated.stencil", "sealed"),
 }
 

@@ -1,6 +1,7 @@
 """Estimates that choose the placements that are worth an evaluation."""
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy.stats import spearmanr
 
 from gnnplace.api import set_up
 from gnnplace.arrays import IntArray
+from gnnplace.bench.generalization.cases import generated_graph
 from gnnplace.devices.topology import Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import estimates
@@ -25,6 +27,7 @@ from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_sche
 from gnnplace.planners.classical.peft import peft_schedule
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
+from models_zoo.networks.generated import workflow
 from tests.problems import devices_of, problem_of, random_layers
 from tests.random_problems import random_graph, random_times, random_topology
 
@@ -44,14 +47,45 @@ def test_estimates_of_groups_are_those_of_their_single_ops() -> None:
 
 
 def test_an_estimate_lies_between_the_schedules_with_and_without_waiting_transfers() -> None:
+    graph = OpGraph.build("pair", [Op(name) for name in "abcd"], [Tensor("a", 3000, ("c",)), Tensor("b", 100, ("d",))])
+    names = ["g0", "g1", "g2", "g3"]
+    links = tuple(Link(one, other, 0.0, 1e3, "bus") for one, other in permutations(names, 2))
+    problem = problem_of(
+        graph, Topology("bus", devices_of("gggg"), links), np.repeat([[1.0], [3.0], [5.0], [6.0]], 4, axis=1)
+    )
+    found = by_op(problem, np.arange(4))
+    waiting_s = 3.0 + 0.1 + 3.0 + 5.0  # `d` has the higher rank, so the transfer to `c` waits for that to `d`
+    queued_s = 1.0 + 3.0 + 0.1 + 6.0  # the tensor of `a` exists first
+    assert found.seconds == pytest.approx(math.sqrt(waiting_s * queued_s))
+    assert found.schedule.end_s.max() == pytest.approx(waiting_s)
+
+
+def test_an_estimate_of_transfers_that_queue_is_the_queue() -> None:
     senders, names = ["a", "b", "c"], "abcd"
     graph = OpGraph.build("fan", [Op(name) for name in names], [Tensor(name, 1000, ("d",)) for name in senders])
     topology = Topology("bus", devices_of("gg"), (Link("g0", "g1", 0.0, 1e3, "bus"), Link("g1", "g0", 0.0, 1e3, "bus")))
     problem = problem_of(graph, topology, 0.25)
-    found = by_op(problem, np.array([0, 0, 0, 1]))
-    waiting_s, free_s = 0.25 + 3 * 1.0 + 0.25, 3 * 0.25 + 1.0 + 0.25
-    assert found.seconds == pytest.approx(math.sqrt(waiting_s * free_s))
-    assert found.schedule.end_s.max() == pytest.approx(waiting_s)
+    assert by_op(problem, np.array([0, 0, 0, 1])).seconds == pytest.approx(0.25 + 3 * 1.0 + 0.25)
+
+
+def test_queues_bring_estimates_closer_to_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = set_up(generated_graph(workflow.Settings(width=40, ccr=3.0), 5), "k80x4", max_groups=200).problem()
+    rng = np.random.default_rng(0)
+    rows = np.array([rng.integers(0, 2 + row % 3, problem.num_units)[problem.unit_of_op] for row in range(60)])
+    simulated_s = problem.evaluator.evaluate_batch(rows).makespan_s
+
+    def error() -> float:
+        return float(np.std(np.log([estimated_s(problem, row) for row in rows] / simulated_s)))
+
+    with_queues = error()
+    monkeypatch.setattr(estimates, "queued_s", lambda problem, free: 0.0)
+    assert with_queues < 0.8 * error()
+
+
+def test_queues_do_not_change_estimates_of_throughput() -> None:
+    graph = OpGraph.build("fan", [Op(name) for name in "abcd"], [Tensor(name, 1000, ("d",)) for name in "abc"])
+    problem = problem_of(graph, devices_of("gg"), 0.25, "throughput")
+    assert by_op(problem, np.array([0, 0, 0, 1])).seconds == pytest.approx(3 * 0.25)
 
 
 def test_the_schedule_of_a_placement_is_the_list_schedule_that_has_no_choice() -> None:

@@ -15,6 +15,8 @@ In reading order:
 - `heft.py`: HEFT;
 - `peft.py`: PEFT;
 - `heft_portfolio.py`: many list schedules under varied transfer costs;
+- `neighbourhoods.py`: list schedules on devices that are near each other;
+- `channel_queues.py`: what queues at the channels cost;
 - `estimates.py`: schedules by their own seconds and peak memory;
 - `packed.py`: list schedules that pack memory first;
 - `repair.py`, `repair_moves.py`: moves that make a placement fit;

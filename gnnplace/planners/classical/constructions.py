@@ -20,6 +20,7 @@ from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
+from gnnplace.planners.classical.neighbourhoods import neighbourhood_schedules
 from gnnplace.planners.classical.packed import evaluate_packed
 from gnnplace.planners.classical.peft import peft_schedule
 from gnnplace.planners.classical.segments import segment_assignments
@@ -98,6 +99,7 @@ def evaluate_starts(
 
     - HEFT, whole layers, `others`, and single devices;
     - list schedules of the problem's ops and of single ops, with noise or without; half of them model the occupancy of channels;
+    - list schedules on devices that are near each other;
     - segments, PEFT and m-ETF on small graphs.
 
     HEFT and all single devices are among the starts where that takes at most a quarter of them. Where memory is tight, packed schedules
@@ -167,6 +169,7 @@ def _constructions(
         (each.assignment for each in others),
         *(list_schedules(problem, channels, builds, rng) for channels in (True, False)),
         *(_schedules_of_ops(problem, channels, builds, rng) for channels in (True, False)),
+        neighbourhood_schedules(problem, builds),
         chain.from_iterable(segment_assignments(problem, rng, turn) for turn in turns),
         _slow_schedules(problem, slow_pairs),
         iter(problem.single_device_assignments),

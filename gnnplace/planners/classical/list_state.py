@@ -10,6 +10,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.compiled_code import inlined
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import OpGraph
 
 SENT, TRIED = 0, 1
 """Whether transfers are sent, or only tried."""
@@ -63,6 +64,20 @@ class State(NamedTuple):
     unit_device: IntArray  # [U] -1: not decided
     resident: FloatArray  # [D] bytes of weights in each memory, at its first device
     held: BoolArray  # [W, D] true where a memory holds the shared weight, at its first device
+
+
+class Tensors(NamedTuple):
+    """The tensors of a graph with their readers."""
+
+    producer: IntArray  # [T]
+    num_bytes: IntArray  # [T]
+    consumer_offsets: IntArray  # [T + 1]
+    consumers: IntArray
+
+
+def tensors_of(graph: OpGraph) -> Tensors:
+    """The tensors of a graph for compiled functions."""
+    return Tensors(graph.tensor_producer, graph.tensor_bytes, graph.consumer_offsets, graph.consumers)
 
 
 def list_work(
