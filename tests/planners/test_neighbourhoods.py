@@ -47,6 +47,10 @@ def test_unequal_servers_are_neighbourhoods_of_their_own() -> None:
     assert names(servers(["gg", "gg", "gc"])) == ["g0.0 g0.1", "g0.0 g0.1 g1.0 g1.1", "g2.0 c2.1"]
 
 
+def test_equal_devices_of_one_server_are_neighbourhoods_too() -> None:
+    assert names(servers(["gggc", "gggc"])) == ["g0.0 g0.1", "g0.0 g0.1 g0.2", "g0.0 g0.1 g0.2 c0.3"]
+
+
 def test_devices_that_differ_only_in_memory_are_unequal() -> None:
     made = servers(["gg", "gg"])
     devices = tuple(Device(each.name, each.kind, 1000 * (1 + at // 2)) for at, each in enumerate(made.devices))
@@ -58,7 +62,7 @@ def test_devices_at_one_distance_have_no_neighbourhoods() -> None:
 
 
 def test_measured_distances_that_differ_a_little_are_one_distance() -> None:
-    assert names(servers(["ggg", "ggg"], noise=0.1)) == ["g0.0 g0.1 g0.2"]
+    assert names(servers(["ggg", "ggg"], noise=0.1)) == ["g0.0 g0.1", "g0.0 g0.1 g0.2"]
     assert len(names(servers(["ggg", "ggg"], noise=1.0))) > 1
 
 
@@ -79,7 +83,7 @@ def test_links_without_any_time_are_near() -> None:
 
 
 def test_gpus_with_links_of_their_own_are_near_without_their_host() -> None:
-    assert names(preset("a100-sxmx4")) == ["a100-sxm:0 a100-sxm:1 a100-sxm:2 a100-sxm:3"]
+    assert names(preset("a100-sxmx4")) == ["a100-sxm:0 a100-sxm:1", "a100-sxm:0 a100-sxm:1 a100-sxm:2 a100-sxm:3"]
 
 
 def test_devices_without_a_route_are_not_near() -> None:

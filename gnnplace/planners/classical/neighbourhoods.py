@@ -35,11 +35,18 @@ def neighbourhoods(topology: Topology, num_bytes: float) -> list[BoolArray]:
     """Sets of near devices as masks `[D]`, the nearest first: more than one, not all, and at most `_MOST`.
 
     Devices are near if a chain of transfers of `num_bytes` bytes leads from one to the other, each of which takes less time than any to a
-    device outside (single linkage). Of such sets with equal devices, the first 1, 2, 4 ... and all together are neighbourhoods.
+    device outside (single linkage). Of such sets with equal devices, the first 1, 2, 4 ... and all together are neighbourhoods, and so are
+    equal devices in such a set. Where all devices are at one distance, there is none.
     """
     found = dict[tuple[tuple[str, int], ...], frozenset[int]]()
-    levels = [*_levels(topology, num_bytes), [frozenset(range(topology.num_devices))]]
-    for inner, outer in pairwise(levels):
+    levels = list(_levels(topology, num_bytes))
+    if len(levels[0]) == 1:
+        return []
+    alone, everything = (
+        [frozenset([at]) for at in range(topology.num_devices)],
+        [frozenset(range(topology.num_devices))],
+    )
+    for inner, outer in pairwise([alone, *levels, everything]):
         for around in outer:
             equal = defaultdict[tuple[tuple[str, int], ...], list[frozenset[int]]](list)
             for members in inner:
