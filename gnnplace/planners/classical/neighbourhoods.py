@@ -42,11 +42,9 @@ def neighbourhoods(topology: Topology, num_bytes: float) -> list[BoolArray]:
     levels = list(_levels(topology, num_bytes))
     if len(levels[0]) == 1:
         return []
-    alone, everything = (
-        [frozenset([at]) for at in range(topology.num_devices)],
-        [frozenset(range(topology.num_devices))],
-    )
-    for inner, outer in pairwise([alone, *levels, everything]):
+    everything = frozenset(range(topology.num_devices))
+    alone = [frozenset([at]) for at in sorted(everything)]
+    for inner, outer in pairwise([alone, *levels, [everything]]):
         for around in outer:
             equal = defaultdict[tuple[tuple[str, int], ...], list[frozenset[int]]](list)
             for members in inner:
