@@ -29,7 +29,8 @@ def test_zoo_cases_are_of_the_test_split_and_cover_its_families_of_at_least_50_o
     drawn = {"wavefront"}  # by training today, not by that of the shipped policy
     assert used & set(training_families()) == drawn
     large = {row.family for row in rows.values() if row.split == "test" and row.ops >= 50}
-    assert used - drawn == large - drawn
+    later = {"workflow"}  # was sealed when these cases were fixed
+    assert used - drawn == large - drawn - later
 
 
 def test_no_case_repeats_a_graph_with_its_devices_from_the_papers_tables() -> None:
