@@ -16,6 +16,7 @@ from gnnplace.planners.classical.list_schedule import list_schedule
 
 _FARTHER = 1.25  # a device farther away than this many times the distance between others is not near them
 _MOST = 8  # neighbourhoods of a device set
+_Kinds = tuple[tuple[str, int], ...]
 
 
 def neighbourhood_schedules(problem: Problem, builds: int) -> Iterator[IntArray]:
@@ -38,24 +39,28 @@ def neighbourhoods(topology: Topology, num_bytes: float) -> list[BoolArray]:
     device outside (single linkage). Of such sets with equal devices, the first 1, 2, 4 ... and all together are neighbourhoods, and so are
     equal devices in such a set. Where all devices are at one distance, there is none.
     """
-    found = dict[tuple[tuple[str, int], ...], frozenset[int]]()
     levels = list(_levels(topology, num_bytes))
     if len(levels[0]) == 1:
         return []
     everything = frozenset(range(topology.num_devices))
     alone = [frozenset([at]) for at in sorted(everything)]
+    found = dict[_Kinds, frozenset[int]]()
     for inner, outer in pairwise([alone, *levels, [everything]]):
         for around in outer:
-            equal = defaultdict[tuple[tuple[str, int], ...], list[frozenset[int]]](list)
-            for members in inner:
-                if members <= around:
-                    equal[_kinds(topology, members)].append(members)
-            for sets in equal.values():
-                for count in sorted({min(2**power, len(sets)) for power in range(len(sets).bit_length() + 1)}):
-                    members = frozenset[int]().union(*sets[:count])
-                    if 1 < len(members) < topology.num_devices:
-                        found.setdefault(_kinds(topology, members), members)
-    return [np.isin(np.arange(topology.num_devices), list(members)) for members in found.values()][:_MOST]
+            for members in _unions(topology, [each for each in inner if each <= around]):
+                if 1 < len(members) < len(everything):
+                    found.setdefault(_kinds(topology, members), members)
+    return [np.isin(np.arange(len(everything)), list(members)) for members in found.values()][:_MOST]
+
+
+def _unions(topology: Topology, sets: Iterable[frozenset[int]]) -> Iterator[frozenset[int]]:
+    """Of the sets with equal devices, the first 1, 2, 4 ... and all together."""
+    equal = defaultdict[_Kinds, list[frozenset[int]]](list)
+    for members in sets:
+        equal[_kinds(topology, members)].append(members)
+    for alike in equal.values():
+        for count in sorted({min(2**power, len(alike)) for power in range(len(alike).bit_length() + 1)}):
+            yield frozenset[int]().union(*alike[:count])
 
 
 def _levels(topology: Topology, num_bytes: float) -> Iterator[list[frozenset[int]]]:
@@ -76,6 +81,6 @@ def _levels(topology: Topology, num_bytes: float) -> Iterator[list[frozenset[int
     yield sorted(map(frozenset, joined.to_sets()), key=min)
 
 
-def _kinds(topology: Topology, members: Iterable[int]) -> tuple[tuple[str, int], ...]:
+def _kinds(topology: Topology, members: Iterable[int]) -> _Kinds:
     """Kinds and memories of some devices; equal ones compute equally."""
     return tuple(sorted((topology.devices[at].kind, int(topology.memory_bytes[at])) for at in members))
