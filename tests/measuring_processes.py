@@ -1,12 +1,19 @@
 """Small models, fast rules and the measuring processes that tests of measuring share."""
 
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import psutil
+import pytest
 
 from gnnplace.measuring.timing import StoppingRule
+from gnnplace.measuring.worker_process import Answer, Task, WorkerProcess
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 
@@ -46,3 +53,36 @@ def measuring_processes() -> list[psutil.Process]:
 def is_zombie(process: psutil.Process) -> bool:
     """Whether a process has ended and still waits to be reaped."""
     return bool(process.status() == psutil.STATUS_ZOMBIE)
+
+
+@dataclass
+class KilledCalls:
+    """How many of the next calls of measuring processes lose their process."""
+
+    left: int
+
+
+@contextmanager
+def killed_calls(left: int = 0) -> Iterator[KilledCalls]:
+    """Kills the process of each of the next calls, which cannot answer before that, however busy the machine is."""
+    kills, call = KilledCalls(left), WorkerProcess.call
+
+    def killed(worker: WorkerProcess, task: Task, limit_s: float) -> Answer:
+        if kills.left == 0:
+            return call(worker, task, limit_s)
+        kills.left -= 1
+        worker.start()
+        pid = worker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        try:
+            return call(worker, task, limit_s)
+        finally:
+            killer.join()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkerProcess, "call", killed)
+        yield kills
+    assert kills.left == 0

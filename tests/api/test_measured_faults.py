@@ -3,14 +3,11 @@
 import dataclasses
 import os
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
-import psutil
 import pytest
 
 import gnnplace
@@ -24,7 +21,7 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.planners.solution import Progress
 from gnnplace.run_record import MeasuredSearch
 from gnnplace.units import format_bytes
-from tests.measuring_processes import measuring_processes
+from tests.measuring_processes import killed_calls, measuring_processes
 from tests.quick_measuring import QUICK_PAIRS
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -83,35 +80,6 @@ def searched(plan: Plan) -> MeasuredSearch:
     return plan.measured["search"]
 
 
-class Faults:
-    """Suspends the measuring process after some evaluations, and kills it as many times as `kills` states."""
-
-    def __init__(self, kills: dict[int, int]) -> None:
-        self._kills = kills
-        self._threads: list[threading.Thread] = []
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.evaluations in self._kills:
-            (process,) = measuring_processes()
-            process.suspend()
-            self._threads.append(threading.Thread(target=self._kill, args=(process, self._kills[progress.evaluations])))
-            self._threads[-1].start()
-
-    def _kill(self, process: psutil.Process, times: int) -> None:
-        for number in range(times):
-            if number > 0:
-                while (found := measuring_processes()) in ([], [process]):
-                    time.sleep(0.01)
-                (process,) = found
-                process.suspend()
-            time.sleep(0.3)
-            process.kill()
-
-    def join(self) -> None:
-        for thread in self._threads:
-            thread.join()
-
-
 def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_and_others_are(
     place: Callable[..., Plan], costs_of_first_run: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,9 +95,14 @@ def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_
 def test_a_measuring_process_that_is_killed_again_and_again_costs_a_retry_each_and_one_failure(
     place: Callable[..., Plan],
 ) -> None:
-    faults = Faults({2: 1, 4: 2, 6: 1})
-    plan = place(CHAIN, on_progress=faults)
-    faults.join()
+    kills_after = {2: 1, 4: 2, 6: 1}
+    with killed_calls() as kills:
+
+        def on_progress(progress: Progress) -> None:
+            kills.left += kills_after.pop(progress.evaluations, 0)
+
+        plan = place(CHAIN, on_progress=on_progress)
+    assert kills_after == {}
     assert plan.solution.evaluations == 9
     assert (searched(plan)["failed"], searched(plan)["retried"]) == (1, 3)
     assert plan.measured is not None

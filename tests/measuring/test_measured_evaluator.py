@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from gnnplace.onnx_io.part import Part
 from gnnplace.placement import Placement
 from gnnplace.running.compiled.c_api import CSession
 from gnnplace.sim.simulator import Simulator
-from tests.measuring_processes import CORES, GOOD, OUT_OF_BOUNDS, read
+from tests.measuring_processes import CORES, GOOD, OUT_OF_BOUNDS, killed_calls, read
 
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
@@ -305,13 +304,8 @@ def test_a_model_that_raises_is_a_failure_with_a_reason(evaluator: Evaluators) -
 
 def test_a_placement_whose_process_is_killed_is_measured_again(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
-    pid = measured._jobs.worker.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)  # the job cannot end before the kill
-    killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
-    killer.start()
-    found = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
-    killer.join()
+    with killed_calls(1):
+        found = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
     assert (found.feasible, found.failure, found.repeats) == (True, "", 6)
     assert (measured.measurements, measured.retried, measured.failed) == (1, 1, 0)
     assert measured.evaluate(placement(0, 1, 1, 1, 0, 1)).feasible

@@ -3,13 +3,10 @@
 import dataclasses
 import math
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -27,7 +24,7 @@ from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.units import GIB
-from tests.measuring_processes import CORE, QUICK, parsed
+from tests.measuring_processes import CORE, QUICK, killed_calls, parsed
 from tests.measuring_processes import ENDLESS as ENDLESS_TEXT
 
 FEED = {"x": np.arange(3, dtype=np.float32), "at": np.array([7], dtype=np.int64)}
@@ -139,27 +136,6 @@ def test_a_repeat_takes_the_worst_or_the_mean_seconds_over_all_shapes(
     assert answer.part_s == ()
 
 
-@contextmanager
-def killed(worker: WorkerProcess, times: int) -> Iterator[None]:
-    """Kills this number of processes of the worker, one after the other, while a job runs."""
-
-    def kill() -> None:
-        before = None
-        for _ in range(times):
-            while (pid := worker.pid) in (None, before):
-                time.sleep(0.01)
-            assert pid is not None
-            os.kill(pid, signal.SIGSTOP)  # so that the job cannot end before the kill
-            time.sleep(0.3)
-            os.kill(pid, signal.SIGKILL)
-            before = pid
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    yield
-    killer.join()
-
-
 def test_a_candidate_that_raises_is_named_and_the_process_stays(worker: WorkerProcess) -> None:
     answer = worker.run(Job((GOOD, RAISING, GOOD), QUICK))
     assert (answer.samples, answer.culprit) == (None, 1)
@@ -180,7 +156,7 @@ def test_a_candidate_that_cannot_be_loaded_is_named(worker: WorkerProcess) -> No
 def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: WorkerProcess) -> None:
     first = worker.run(Job((GOOD,), QUICK))
     pid = worker.pid
-    with killed(worker, 1):
+    with killed_calls(1):
         answer = worker.run(Job((GOOD,), QUICK))
     assert answer.samples is not None
     assert (first.retries, answer.retries, answer.failure) == (0, 1, "")
@@ -189,8 +165,8 @@ def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: Worke
 
 def test_a_job_whose_process_is_killed_twice_fails_and_the_next_one_has_a_new_process(worker: WorkerProcess) -> None:
     worker.run(Job((GOOD,), QUICK))
-    with killed(worker, 2):
-        answer = worker.run(Job((ENDLESS,), QUICK))
+    with killed_calls(2):
+        answer = worker.run(Job((GOOD,), QUICK))
     assert (answer.samples, answer.culprit, answer.retries) == (None, None, 1)
     assert answer.failure.startswith("tried twice: the measuring process ended with signal SIGKILL (from outside")
     assert answer.failure.count("SIGKILL") == 2
@@ -326,8 +302,8 @@ def test_a_process_that_never_starts_is_an_error(worker: WorkerProcess, monkeypa
 def test_a_process_that_cannot_start_again_is_a_failure(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     worker.run(Job((GOOD,), QUICK))
     monkeypatch.setattr(isolated_process, "_PROGRAM", "raise SystemExit('no room {} {}')")
-    with killed(worker, 1):
-        answer = worker.run(Job((ENDLESS,), QUICK))  # another one may end before it is killed
+    with killed_calls(1):
+        answer = worker.run(Job((GOOD,), QUICK))
     assert "ended with signal SIGKILL" in answer.failure
     assert "cannot begin to measure: the measuring process ended with exit code 1: no room" in answer.failure
     monkeypatch.undo()
