@@ -46,6 +46,7 @@ SUITES: Mapping[str, Suite] = {
         "gnnplace.bench.generalization.suite", "graphs and devices that no training has seen", _HELD_OUT, True
     ),
     "ladder": Suite("gnnplace.bench.ladder.suite", "what learning adds, from one evaluation to ten seconds", _LADDER),
+    "servers": Suite("gnnplace.bench.ladder.suite", "the same on wide graphs over several servers", _LADDER),
     "sealed": Suite(
         "gnnplace.bench.ladder.suite", "the same on cases that nobody has looked at; run it once, at the end", _LADDER
     ),
@@ -82,7 +83,7 @@ def takers(option: str) -> str:
     """Names of the suites that take an option of the command line, separated by commas.
 
     >>> takers("--policy")
-    'generalization, ladder, sealed, encoder'
+    'generalization, ladder, servers, sealed, encoder'
     """
     return ", ".join(name for name, suite in SUITES.items() if option in suite.options)
 

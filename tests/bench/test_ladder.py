@@ -12,7 +12,7 @@ from gnnplace.bench.harness import BenchOptions
 from gnnplace.bench.ladder.means import geometric, mean_over_families
 from gnnplace.bench.ladder.methods import LIMITS, METHODS, plan_constructions, planner_of
 from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, LadderRun
-from gnnplace.bench.ladder.suite import bench_ladder, bench_sealed, comparisons, seconds_of
+from gnnplace.bench.ladder.suite import bench_ladder, bench_sealed, bench_servers, comparisons, seconds_of
 from gnnplace.errors import GnnplaceError
 from gnnplace.planners.solution import Budget
 from gnnplace.sim.example import diamond
@@ -78,7 +78,10 @@ def test_a_case_counts_only_where_every_seed_fits_and_hard_cases_are_those_of_th
     assert summary["learned_to_prior_hard@20"]["cases"] == 1
     assert summary["learned_to_prior_hard@20"]["excess"] == pytest.approx(-0.5)
     assert summary["learned_to_prior@20"]["cases"] == 2
+    assert summary["learned_to_prior_undrawn@20"]["cases"] == 2
     assert "learned_to_annealing_portfolio@20" not in summary
+    summary = comparisons(seconds, best, {"x": "one", "y": "two", "z": "two"}, ["20"], drawn={"two"})
+    assert summary["learned_to_prior_undrawn@20"]["cases"] == 1
 
 
 def test_a_run_is_stored_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -108,6 +111,6 @@ def test_a_run_is_stored_and_goes_on_where_it_was_stopped(tmp_path: Path) -> Non
     ],
 )
 def test_unknown_names_are_errors(options: BenchOptions, message: str) -> None:
-    for bench in (bench_ladder, bench_sealed):
+    for bench in (bench_ladder, bench_servers, bench_sealed):
         with pytest.raises(GnnplaceError, match=message):
             bench(options)

@@ -6,7 +6,7 @@ Graphs are the zoo's test split, and random graphs with settings that training n
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -148,6 +148,15 @@ def held_out_graph(name: str) -> OpGraph:
         return read_structure(name)
     _, settings = GENERATED_GRAPHS[name]
     return generated_graph(settings, _FIRST_SEED + list(GENERATED_GRAPHS).index(name))
+
+
+class GeneratedGraph(NamedTuple):
+    """A random graph that the zoo does not have."""
+
+    family: str
+    settings: Any
+    """Settings of one of the generators."""
+    seed: int
 
 
 def generated_graph(settings: Any, seed: int) -> OpGraph:

@@ -16,8 +16,8 @@ from gnnplace.units import GIB
 
 
 def held_out_devices(name: str) -> Topology:
-    """The set of this name, one of `HAND_MADE` or `SEALED`, or a preset."""
-    made = {**HAND_MADE, **SEALED}
+    """The set of this name, one of `HAND_MADE`, `SERVERS` or `SEALED`, or a preset."""
+    made = {**HAND_MADE, **SERVERS, **SEALED}
     return made[name]() if name in made else preset(name)
 
 
@@ -116,6 +116,25 @@ HAND_MADE: Mapping[str, Callable[[], Topology]] = {
     "old-gpus-7": lambda: _star("old-gpus-7", _host("cpu:0", 5.0), _gpus(6, 2.5), 1e-5, 8e9),  # half the host's speed
     "ring-8": _ring,
 }
+
+
+def _islands(count: int, gpus: int) -> Topology:
+    """Servers of GPUs with fast links to each other, joined by a 50 Gbit/s switch between the hosts."""
+    hosts = [_host(f"cpu:{server}", 2.0) for server in range(count)]
+    links = _switched(hosts, 3e-5, 6e9)
+    devices: list[Device] = []
+    for server, host in enumerate(hosts):
+        boards = [_accelerator(f"gpu:{server}.{slot}", "gpu", 20.0) for slot in range(gpus)]
+        links += _links(product([host], boards), 1e-5, 1.6e10) + _links(combinations(boards, 2), 4e-6, 1e11)
+        devices += [*boards, host]
+    return Topology(f"islands-{count}x{gpus + 1}", tuple(devices), tuple(links))
+
+
+SERVERS: Mapping[str, Callable[[], Topology]] = {
+    "islands-3x5": lambda: _islands(3, 4),
+    "islands-2x7": lambda: _islands(2, 6),
+}
+"""Sets of the cases on several servers, beside those of `HAND_MADE`."""
 
 
 def _pods() -> Topology:

@@ -6,9 +6,9 @@ Since then development has looked at workflows of its own, so the next draw need
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from gnnplace.bench.generalization.cases import HeldOutCase, cases_of, family_of_graph, generated_graph
+from gnnplace.bench.generalization.cases import GeneratedGraph, HeldOutCase, cases_of, family_of_graph, generated_graph
 from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.generated import butterfly, elimination, factorization, stencil, workflow
 from models_zoo.networks.shipped import read_structure
@@ -45,28 +45,22 @@ _CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {
 SEALED_CASES: Sequence[HeldOutCase] = cases_of(_CASES)
 
 
-class SealedGraph(NamedTuple):
-    """A generated graph that the zoo does not have."""
-
-    family: str
-    settings: Any
-    seed: int
-
-
-SEALED_GRAPHS: Mapping[str, SealedGraph] = {
-    "qr-10": SealedGraph("factorization", factorization.Settings(tiles=10, kind="qr", ccr=0.5), 401),
-    "elimination-36": SealedGraph("elimination", elimination.Settings(size=36), 402),
-    "montage-100": SealedGraph("workflow", workflow.Settings(width=100), 403),
-    "stencil-24x40": SealedGraph("stencil", stencil.Settings(blocks=24, steps=40, ccr=0.5), 404),
-    "lu-14": SealedGraph("factorization", factorization.Settings(tiles=14, kind="lu"), 405),
-    "epigenomics-60": SealedGraph("workflow", workflow.Settings(kind="epigenomics", width=60, lanes=3, ccr=2.0), 406),
-    "fft-64": SealedGraph("butterfly", butterfly.Settings(points=64, ccr=0.3), 407),
-    "cholesky-20": SealedGraph("factorization", factorization.Settings(tiles=20, ccr=1.5), 408),
-    "fft-256": SealedGraph("butterfly", butterfly.Settings(points=256), 409),
-    "elimination-56": SealedGraph("elimination", elimination.Settings(size=56, ccr=0.5), 410),
-    "elimination-100": SealedGraph("elimination", elimination.Settings(size=100, ccr=0.3), 411),
-    "stencil-64x80": SealedGraph("stencil", stencil.Settings(blocks=64, steps=80, ccr=0.7), 412),
-    "qr-24": SealedGraph("factorization", factorization.Settings(tiles=24, kind="qr", ccr=0.3), 413),
+SEALED_GRAPHS: Mapping[str, GeneratedGraph] = {
+    "qr-10": GeneratedGraph("factorization", factorization.Settings(tiles=10, kind="qr", ccr=0.5), 401),
+    "elimination-36": GeneratedGraph("elimination", elimination.Settings(size=36), 402),
+    "montage-100": GeneratedGraph("workflow", workflow.Settings(width=100), 403),
+    "stencil-24x40": GeneratedGraph("stencil", stencil.Settings(blocks=24, steps=40, ccr=0.5), 404),
+    "lu-14": GeneratedGraph("factorization", factorization.Settings(tiles=14, kind="lu"), 405),
+    "epigenomics-60": GeneratedGraph(
+        "workflow", workflow.Settings(kind="epigenomics", width=60, lanes=3, ccr=2.0), 406
+    ),
+    "fft-64": GeneratedGraph("butterfly", butterfly.Settings(points=64, ccr=0.3), 407),
+    "cholesky-20": GeneratedGraph("factorization", factorization.Settings(tiles=20, ccr=1.5), 408),
+    "fft-256": GeneratedGraph("butterfly", butterfly.Settings(points=256), 409),
+    "elimination-56": GeneratedGraph("elimination", elimination.Settings(size=56, ccr=0.5), 410),
+    "elimination-100": GeneratedGraph("elimination", elimination.Settings(size=100, ccr=0.3), 411),
+    "stencil-64x80": GeneratedGraph("stencil", stencil.Settings(blocks=64, steps=80, ccr=0.7), 412),
+    "qr-24": GeneratedGraph("factorization", factorization.Settings(tiles=24, kind="qr", ccr=0.3), 413),
 }
 
 

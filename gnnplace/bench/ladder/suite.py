@@ -1,7 +1,7 @@
-"""`gnnplace bench ladder` and `gnnplace bench sealed`."""
+"""`gnnplace bench ladder`, `gnnplace bench servers` and `gnnplace bench sealed`."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.ladder.means import Mean, mean_over_families, mean_where_all_fit, ratios_by_case
 from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM, UNTRAINED
-from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result
+from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, SERVERS, CaseSet, LadderRun, run_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.units import format_s
@@ -19,8 +19,6 @@ from gnnplace.units import format_s
 _SEEDS = 3
 _HARD = 1.02
 """Cases in which the prior is above the best known by more than this are hard at that budget."""
-_DRAWN = frozenset({"wavefront"})
-"""Families that training draws with settings like those of the development cases; the shipped policy has not seen them."""
 _PAIRS = (
     ("learned_to_prior", LEARNED, PRIOR),
     ("learned_to_uniform", LEARNED, UNIFORM),
@@ -51,6 +49,11 @@ def bench_ladder(options: BenchOptions) -> BenchResult:
     return _bench("ladder", DEVELOPMENT, options)
 
 
+def bench_servers(options: BenchOptions) -> BenchResult:
+    """The same on wide graphs over several servers."""
+    return _bench("servers", SERVERS, options)
+
+
 def bench_sealed(options: BenchOptions) -> BenchResult:
     """The same on sealed cases, with the commit of the code that ran."""
     return _bench("sealed", SEALED, options)
@@ -76,7 +79,7 @@ def _bench(name: str, among: CaseSet, options: BenchOptions) -> BenchResult:
     summary = {
         "cases": len(cases),
         "families": len(set(family.values())),
-        **comparisons(seconds, best, family, limits),
+        **comparisons(seconds, best, family, limits, among.drawn),
         "commit": _commit(),
     }
     details = {
@@ -103,12 +106,16 @@ def seconds_of(found: Mapping[LadderRun, Result]) -> Seconds:
 
 
 def comparisons(
-    seconds: Seconds, best: Mapping[str, float], family: Mapping[str, str], limits: Sequence[str]
+    seconds: Seconds,
+    best: Mapping[str, float],
+    family: Mapping[str, str],
+    limits: Sequence[str],
+    drawn: Collection[str] = (),
 ) -> dict[str, Any]:
     """The learned policy against the prior, and against annealing from the best construction, at every budget.
 
     `learned_to_prior_hard@20` has only the cases in which the prior is more than 2 % above the best known with 20 evaluations,
-    `learned_to_prior_undrawn@20` only families that training does not draw with like settings.
+    `learned_to_prior_undrawn@20` only families that training does not draw with like settings, so not those of `drawn`.
     """
     summary: dict[str, Any] = {}
     for limit in limits:
@@ -119,7 +126,7 @@ def comparisons(
             if other == PRIOR:
                 among = {case: ratio for case, ratio in ratios.items() if case in hard}
                 summary[f"{name}_hard@{limit}"] = _as_json(mean_over_families(among, family))
-                undrawn = {case: ratio for case, ratio in ratios.items() if family[case] not in _DRAWN}
+                undrawn = {case: ratio for case, ratio in ratios.items() if family[case] not in drawn}
                 summary[f"{name}_undrawn@{limit}"] = _as_json(mean_over_families(undrawn, family))
     return {key: value for key, value in summary.items() if value is not None}
 
