@@ -25,7 +25,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def check_target(path: Path, is_folder: bool = False) -> None:
-    """Raises OSError, which names the path, where no file or no folder can be; for use before long work, as it changes nothing."""
+    """Raises OSError, which names the path, where no file or no folder can be written; for use before long work, as it changes nothing."""
     if is_folder and path.exists() and not path.is_dir():
         raise FileExistsError(errno.EEXIST, "is a file; choose another name for the folder", str(path))
     if not is_folder and (not path.name or path.is_dir()):
@@ -33,6 +33,10 @@ def check_target(path: Path, is_folder: bool = False) -> None:
     there = next((parent for parent in path.absolute().parents if parent.exists()), path)
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "is a file, so that nothing can be in it", str(there))
+    filled = path if path.is_dir() else there
+    if not os.access(filled, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(filled).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(number, os.strerror(number), str(path))
 
 
 @contextmanager

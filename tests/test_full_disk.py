@@ -109,6 +109,32 @@ def test_a_placed_folder_that_cannot_be_replaced_stays_whole(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "place none.onnx --out {}",
+        "place none.onnx --out {}/new/placed",
+        "place none.onnx --trace {}/trace.json",
+        "run none --output {}/y.npz",
+        "profile none.onnx --devices cpu:0 --out {}/costs.json",
+        "bench none --out {}/result.json",
+        "zoo nmt_2 --out {}/nmt.onnx",
+        "report none --pictures {}/pictures",
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(
+    capsys: pytest.CaptureFixture[str], disk: Path, command: str
+) -> None:
+    make_read_only(disk)
+    words = command.format(disk).split()
+    code, printed, errors = Cli(capsys)(*words)
+    assert (code, printed) == (2, "")
+    assert (
+        errors
+        == f"gnnplace: {words[-1]}: Read-only file system; choose a place that may be written to; nothing was changed\n"
+    )
+
+
 def test_a_search_continues_when_its_measurements_cannot_be_stored(disk: Path) -> None:
     store = MeasurementStore(disk / "measurements.sqlite", {"cpu": "one"})
     fill(disk)

@@ -143,6 +143,7 @@ def zoo(
         return
     if out.suffix != ".onnx" and not out.name.endswith((".json", ".json.gz")):
         raise GnnplaceError(f"--out {out}: expected a name that ends in .onnx, .json or .json.gz")
+    check_target(out)
     with bar(f"building {chosen.key}"):
         written = chosen.write(out, seed)
     if json:

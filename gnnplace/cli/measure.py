@@ -141,7 +141,7 @@ def bench(
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    --ray runs the cases of seeds, spotlight, generalization, ladder, sealed and records on the cores of a cluster.
+    --ray runs the cases of seeds, spotlight, generalization, ladder, servers, sealed, encoder and records on the cores of a cluster.
     With --out FILE, suites of many runs keep every finished one in FILE.cases, and the same command continues there. Delete that
     file after a change to a planner. Cases that depend on a new policy are run again.
     """

@@ -58,6 +58,17 @@ def test_the_address_of_another_server_is_refused_in_bounded_time(monkeypatch: p
             clusters._check_reachable(address)
 
 
+def test_a_ray_that_does_not_start_is_an_error_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def start(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(GnnplaceError, match=r"^--ray local: The current node timed out during startup\."):
+        clusters._init("local")
+
+
 def test_hosts_are_sorted_by_the_numbers_in_their_names() -> None:
     assert sorted(["host10", "host2", "10.0.0.2", "a"], key=clusters._by_number) == ["10.0.0.2", "a", "host2", "host10"]
 
