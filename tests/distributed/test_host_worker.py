@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from queue import Queue
 from threading import Thread
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 
 from gnnplace.distributed.host_worker import HostFacts, HostProcess, HostWorker, Order
 from gnnplace.errors import MeasurementFailed, ProcessLost
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -47,8 +46,7 @@ def test_a_request_that_is_forgotten_ends_whether_it_arrives_before_or_after(
         host.forget(5)
     running.start()
     if not forgotten_first:
-        while 5 not in host._requests:
-            time.sleep(0.01)
+        until(lambda: 5 in host._requests)
         host.forget(5)
     failure, stays = answers.get(timeout=PATIENCE_S)
     assert isinstance(failure, MeasurementFailed)

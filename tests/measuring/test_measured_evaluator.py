@@ -219,7 +219,8 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
     assert measured.difference_to_reference(candidate) is not None
     assert store.knows_segments(kinds, measured._grouped.model.key)
 
-    rule, state = dataclasses.replace(OPTIONS.step, max_blocks=7), ProcessState(measured.setup)
+    # Without a limit of time, slow loading loads each side as often as fast loading does.
+    rule, state = dataclasses.replace(OPTIONS.step, max_blocks=7, max_s=math.inf), ProcessState(measured.setup)
     parts = [measured.parts_of(one) for one in (incumbent, candidate, next_one)]
     loaded = []
     for first in parts[1:]:

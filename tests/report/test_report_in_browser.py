@@ -13,6 +13,7 @@ from gnnplace.report.page import write_report
 from gnnplace.report.pictures import browser, chromium, drawn_page
 from gnnplace.run_record import RunRecord
 from tests.example_run import chain_run, empty_run, older_run
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")
 
@@ -40,7 +41,7 @@ def page_of(opened: Any, tmp_path: Path) -> Iterator[Any]:
         inside = ("file:", "data:", "blob:")
         page.on("request", lambda request: request.url.startswith(inside) or problems.append(request.url))
         page.goto(path.resolve().as_uri())
-        page.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=60_000)
+        page.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=1000 * PATIENCE_S)
         pages.append(page)
         return page
 
@@ -52,7 +53,7 @@ def page_of(opened: Any, tmp_path: Path) -> Iterator[Any]:
 
 def wait_until(page: Any, condition: str) -> None:
     """Evaluates a condition until it is true; the page itself may not evaluate texts."""
-    for _ in range(300):
+    for _ in range(int(10 * PATIENCE_S)):
         if page.evaluate(condition):
             return
         page.wait_for_timeout(100)

@@ -23,7 +23,7 @@ from gnnplace.running.compiled.loop import serve, serve_until
 from gnnplace.running.pipeline import Pipeline, python_devices
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from tests.parts import add_one, part
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 CORES, SETS = ("cpu:0", "cpu:1"), ("cpu:0", "cpu:1", "cpu:0-1", "cpu:0-1[spinning=1]")
@@ -268,8 +268,7 @@ def test_closing_ends_requests_under_way(count: int) -> None:
     threads = [threading.Thread(target=call) for _ in range(count)]
     for thread in threads:
         thread.start()
-    while len(runner.devices._under_way) < count:
-        time.sleep(1e-3)
+    until(lambda: len(runner.devices._under_way) == count)
     runner.close()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -362,9 +361,15 @@ def test_a_caller_that_sleeps_while_another_thread_computes_notices_ctrl_c() -> 
     with PlacedRunner([part(text, "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
         feed, main = {"a": np.zeros(2, np.float32)}, threading.main_thread().ident
         runner.run(None, feed)
+
+        def interrupt(delay_s: float) -> None:
+            until(lambda: runner.devices._under_way)
+            time.sleep(delay_s)
+            signal.pthread_kill(main, signal.SIGINT)
+
         for delay_s in (0.01, 0.1):  # before and after the caller has looked for a signal once
-            timer = threading.Timer(delay_s, signal.pthread_kill, [main, signal.SIGINT])
-            timer.start()
+            until(lambda: not runner.devices._under_way)
+            threading.Thread(target=interrupt, args=(delay_s,)).start()
             with pytest.raises(KeyboardInterrupt):
                 runner.run(None, feed)
             assert runner.devices._under_way  # the other thread is not done

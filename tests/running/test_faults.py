@@ -16,10 +16,10 @@ from gnnplace.running.pipeline import python_devices
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from gnnplace.running.worker import Worker
 from tests.parts import add_one
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 FEED = {"v0": np.zeros(2, np.float32)}
-LIMIT_S = 20.0
 
 
 def runner(devices_of: DevicesOf | None = None, max_in_flight: int | None = None) -> PlacedRunner:
@@ -43,8 +43,8 @@ def test_a_request_that_cannot_begin_leaves_its_place_to_the_next(
             with pytest.raises(MeasurementFailed, match="the host is lost"):
                 placed.submit(None, FEED)
         with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(placed.submit, None, FEED).result(LIMIT_S)
-            assert future.result(LIMIT_S)[0].tolist() == [2, 2]
+            future = pool.submit(placed.submit, None, FEED).result(PATIENCE_S)
+            assert future.result(PATIENCE_S)[0].tolist() == [2, 2]
 
 
 @both_loops
@@ -60,7 +60,7 @@ def test_a_device_that_cannot_be_used_is_an_error_at_creation(
         ThreadPoolExecutor(1) as pool,
         pytest.raises(MeasurementFailed, match=r"device 'cpu:0' cannot be used: .*Invalid argument"),
     ):
-        pool.submit(runner, devices_of).result(LIMIT_S)
+        pool.submit(runner, devices_of).result(PATIENCE_S)
 
 
 def test_an_error_after_a_part_has_run_fails_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,8 +71,8 @@ def test_an_error_after_a_part_has_run_fails_its_request_alone(monkeypatch: pyte
         with monkeypatch.context() as patched:
             patched.setattr(Worker, "_hand_on", fail)
             with pytest.raises(MeasurementFailed, match=r"part 'v0->v1' failed on 'cpu:0': no room"):
-                pool.submit(placed.run, None, FEED).result(LIMIT_S)
-        assert pool.submit(placed.run, None, FEED).result(LIMIT_S)[0].tolist() == [2, 2]
+                pool.submit(placed.run, None, FEED).result(PATIENCE_S)
+        assert pool.submit(placed.run, None, FEED).result(PATIENCE_S)[0].tolist() == [2, 2]
 
 
 def test_a_core_is_available_to_other_threads_while_a_session_pins_the_main_thread() -> None:
@@ -99,7 +99,7 @@ def test_a_session_from_before_a_fork_is_refused_in_the_child(devices: str) -> N
             except InvalidInput as error:
                 os._exit(7 if "before the process was forked" in str(error) else 8)
             os._exit(9)
-        reaper = threading.Timer(LIMIT_S, os.kill, (child, 9))
+        reaper = threading.Timer(PATIENCE_S, os.kill, (child, 9))
         reaper.start()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         reaper.cancel()

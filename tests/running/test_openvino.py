@@ -150,12 +150,13 @@ def test_an_option_unknown_to_openvino_is_refused() -> None:
 
 
 _OWN_PROCESS = """
-import os, sys, time
+import os, sys
 from contextlib import suppress
 import numpy as np
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.runner import PlacedRunner
 from tests.measuring_processes import CORES, parsed
+from tests.patience import until
 
 def elsewhere():
     cores = {}
@@ -169,10 +170,7 @@ data = parsed("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp
 with PlacedRunner([Part("p", sys.argv[1], data, ("x",), ("y",))], ["x"], ["y"]) as runner:
     runner.run(None, {"x": np.zeros((64, 64), np.float32)})
     assert set(os.listdir("/proc/self/task")) > before, "OpenVINO has no threads of its own"
-    end_s = time.monotonic() + 10  # a thread may begin elsewhere and go to its core later
-    while elsewhere() and time.monotonic() < end_s:
-        time.sleep(0.01)
-    assert not elsewhere(), elsewhere()
+    until(lambda: not elsewhere())  # a thread may begin elsewhere and go to its core later
 """
 
 

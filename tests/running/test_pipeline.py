@@ -5,7 +5,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from threading import Event
@@ -21,7 +20,7 @@ from gnnplace.running.pipeline import python_devices
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import as_numpy
 from tests.parts import add_one, part
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
@@ -56,13 +55,6 @@ def before_each_part(monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.setattr(PartSession, "run", patched)
 
     return install
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_a_device_runs_the_ready_step_of_the_oldest_request(before_each_part: Install) -> None:
