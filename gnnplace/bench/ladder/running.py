@@ -49,7 +49,7 @@ DEVELOPMENT = CaseSet(
     {case.name: case for case in CASES},
     held_out_graph,
     family_of_graph,
-    drawn=frozenset({"wavefront"}),  # the shipped policy has not seen them
+    drawn=frozenset({"wavefront"}),
 )
 SERVERS = CaseSet(
     {case.name: case for case in SERVER_CASES}, server_graph, family_of_server_graph, drawn=frozenset(SAMPLED_FAMILIES)
