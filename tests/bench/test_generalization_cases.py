@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnplace.api.training_problems import training_families
-from gnnplace.bench.generalization.cases import CASES, GENERATED_GRAPHS, held_out_graph, training_types
+from gnnplace.bench.generalization.cases import CASES, DEVELOPMENT, GENERATED_GRAPHS, training_types
 from gnnplace.bench.generalization.devices import HAND_MADE, held_out_devices, unlike_training, unseen_count
 from gnnplace.bench.generalization.run import setup_of_case
 from gnnplace.bench.papers.tables import SEEDS_ROWS, SPOTLIGHT_ROWS
@@ -46,7 +46,7 @@ def test_no_case_repeats_a_graph_with_its_devices_from_the_papers_tables() -> No
 
 
 def test_a_generated_graph_is_reproducible_and_every_graph_and_device_set_is_used() -> None:
-    first, second = held_out_graph("dag-dense"), held_out_graph("dag-dense")
+    first, second = DEVELOPMENT.graph("dag-dense"), DEVELOPMENT.graph("dag-dense")
     assert first.num_ops == 250
     assert np.array_equal(first.flops, second.flops)
     assert {case.graph for case in CASES} >= set(GENERATED_GRAPHS)
@@ -79,7 +79,7 @@ def test_some_cases_have_numbers_of_devices_and_op_types_that_no_training_has() 
     topologies = [held_out_devices(case.devices) for case in CASES]
     assert {topology.num_devices for topology in topologies if unseen_count(topology)} == {3, 6, 16}
     assert not all(map(unseen_count, topologies))
-    assert "TopK" in set(held_out_graph("moe_8").op_types) - training_types()
+    assert "TopK" in set(DEVELOPMENT.graph("moe_8").op_types) - training_types()
     assert {"MatMul", "Conv", "Sum", "Relu"} <= training_types()
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.bench.generalization.sealed import SEALED_CASES
+from gnnplace.bench.generalization.cases import DEVELOPMENT
+from gnnplace.bench.generalization.sealed import SEALED, SEALED_CASES
 from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.bench.ladder.means import geometric, mean_over_families
 from gnnplace.bench.ladder.methods import LIMITS, METHODS, plan_constructions, planner_of
-from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, LadderRun
+from gnnplace.bench.ladder.running import LadderRun
 from gnnplace.bench.ladder.suite import bench_ladder, bench_sealed, bench_servers, comparisons, seconds_of
 from gnnplace.errors import GnnplaceError
 from gnnplace.planners.solution import Budget

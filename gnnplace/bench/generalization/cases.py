@@ -3,10 +3,10 @@
 Graphs are the zoo's test split, and random graphs with settings that training never draws.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class HeldOutCase:
     """One graph on one device set."""
 
     graph: str
-    """Name of a graph, see `held_out_graph`."""
+    """Name of a graph, see `CaseSet.graph`."""
     max_groups: int
     devices: str
     """Name of a device set, see `held_out_devices`."""
@@ -104,13 +104,7 @@ No case repeats a graph with its devices from the papers' tables, as the improve
 """
 
 
-def case_of(name: str) -> HeldOutCase:
-    """The case of this name."""
-    return {case.name: case for case in CASES}[name]
-
-
 _TYPES_OPS = 64  # enough for every type of generated graphs
-_FIRST_SEED = 101
 _MAKERS: Mapping[type[Any], Callable[[Any, np.random.Generator], OpGraph]] = {
     butterfly.Settings: butterfly.butterfly,
     elimination.Settings: elimination.elimination,
@@ -123,40 +117,39 @@ _MAKERS: Mapping[type[Any], Callable[[Any, np.random.Generator], OpGraph]] = {
     wavefront.Settings: wavefront.wavefront,
     workflow.Settings: workflow.workflow,
 }
-GENERATED_GRAPHS = {
-    "wavefront-24x24": ("wavefront", wavefront.Settings(rows=24, columns=24, neighbours=3)),
-    "wavefront-12x90": ("wavefront", wavefront.Settings(rows=12, columns=90, ccr=0.3)),
-    "wavefront-40x50": ("wavefront", wavefront.Settings(rows=40, columns=50, ccr=2.0)),
-    "layered-wide": ("alpha 6", layered.Settings(num_ops=600, alpha=6.0, out_degree=2)),
-    "layered-dense": ("out_degree 10", layered.Settings(num_ops=300, alpha=2.0, out_degree=10)),
-    "layered-far": ("ccr 12", layered.Settings(num_ops=200, out_degree=1, ccr=12.0)),
-    "blocks-wide": ("24 branches, parallel 0.95", series_parallel.Settings(num_ops=500, parallel=0.95, branches=24)),
-    "phases-long": ("length 60", fork_join.Settings(num_ops=800, branches=6, length=60)),
-    "phases-wide": ("256 branches", fork_join.Settings(num_ops=1500, branches=256, length=1, ccr=0.3)),
-    "dag-fat": ("fat 0.9, jump 8", random_dag.Settings(num_ops=400, fat=0.9, jump=8)),
-    "dag-uneven": ("spreads 2", random_dag.Settings(num_ops=1000, size_spread=2.0, intensity_spread=2.0)),
-    "dag-dense": ("degree 6", random_dag.Settings(num_ops=250, method="ordered", degree=6.0)),
-}
-"""Random graphs by name: the held-out family or the setting that `sample_graph` never draws, and all settings.
-
-Each graph has a seed of its own, by its position."""
-
-
-def held_out_graph(name: str) -> OpGraph:
-    """The graph of this name, one of `GENERATED_GRAPHS` or of the zoo, such as `nmt_4:training`."""
-    if name not in GENERATED_GRAPHS:
-        return read_structure(name)
-    _, settings = GENERATED_GRAPHS[name]
-    return generated_graph(settings, _FIRST_SEED + list(GENERATED_GRAPHS).index(name))
 
 
 class GeneratedGraph(NamedTuple):
     """A random graph that the zoo does not have."""
 
     family: str
+    """Its family, or the setting that training never draws."""
     settings: Any
     """Settings of one of the generators."""
     seed: int
+
+
+GENERATED_GRAPHS: Mapping[str, GeneratedGraph] = {
+    "wavefront-24x24": GeneratedGraph("wavefront", wavefront.Settings(rows=24, columns=24, neighbours=3), 101),
+    "wavefront-12x90": GeneratedGraph("wavefront", wavefront.Settings(rows=12, columns=90, ccr=0.3), 102),
+    "wavefront-40x50": GeneratedGraph("wavefront", wavefront.Settings(rows=40, columns=50, ccr=2.0), 103),
+    "layered-wide": GeneratedGraph("alpha 6", layered.Settings(num_ops=600, alpha=6.0, out_degree=2), 104),
+    "layered-dense": GeneratedGraph("out_degree 10", layered.Settings(num_ops=300, alpha=2.0, out_degree=10), 105),
+    "layered-far": GeneratedGraph("ccr 12", layered.Settings(num_ops=200, out_degree=1, ccr=12.0), 106),
+    "blocks-wide": GeneratedGraph(
+        "24 branches, parallel 0.95", series_parallel.Settings(num_ops=500, parallel=0.95, branches=24), 107
+    ),
+    "phases-long": GeneratedGraph("length 60", fork_join.Settings(num_ops=800, branches=6, length=60), 108),
+    "phases-wide": GeneratedGraph(
+        "256 branches", fork_join.Settings(num_ops=1500, branches=256, length=1, ccr=0.3), 109
+    ),
+    "dag-fat": GeneratedGraph("fat 0.9, jump 8", random_dag.Settings(num_ops=400, fat=0.9, jump=8), 110),
+    "dag-uneven": GeneratedGraph(
+        "spreads 2", random_dag.Settings(num_ops=1000, size_spread=2.0, intensity_spread=2.0), 111
+    ),
+    "dag-dense": GeneratedGraph("degree 6", random_dag.Settings(num_ops=250, method="ordered", degree=6.0), 112),
+}
+"""Random graphs by name, of a held-out family or with a setting that `sample_graph` never draws."""
 
 
 def generated_graph(settings: Any, seed: int) -> OpGraph:
@@ -164,11 +157,36 @@ def generated_graph(settings: Any, seed: int) -> OpGraph:
     return _MAKERS[type(settings)](settings, np.random.default_rng(seed))
 
 
-def family_of_graph(name: str) -> str:
-    """The zoo's family, or the setting of a generated graph that training never draws."""
-    if name in GENERATED_GRAPHS:
-        return GENERATED_GRAPHS[name][0]
-    return next(row.family for row in manifest() if row.key == name)
+@dataclass(frozen=True)
+class CaseSet:
+    """Cases, with those of their graphs that the zoo does not have."""
+
+    cases: Mapping[str, HeldOutCase]
+    generated: Mapping[str, GeneratedGraph]
+    drawn: Collection[str] = ()
+    """Families that training draws with settings like those of the cases."""
+
+    @classmethod
+    def of(
+        cls, cases: Iterable[HeldOutCase], generated: Mapping[str, GeneratedGraph], drawn: Collection[str] = ()
+    ) -> Self:
+        """The set of these cases by name."""
+        return cls({case.name: case for case in cases}, generated, drawn)
+
+    def graph(self, name: str) -> OpGraph:
+        """The graph of this name, a generated one or one of the zoo, such as `nmt_4:training`."""
+        if name not in self.generated:
+            return read_structure(name)
+        return generated_graph(self.generated[name].settings, self.generated[name].seed)
+
+    def family(self, name: str) -> str:
+        """The family of a graph."""
+        if name in self.generated:
+            return self.generated[name].family
+        return next(row.family for row in manifest() if row.key == name)
+
+
+DEVELOPMENT = CaseSet.of(CASES, GENERATED_GRAPHS, drawn={"wavefront"})
 
 
 @cache

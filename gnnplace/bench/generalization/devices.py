@@ -16,8 +16,8 @@ from gnnplace.units import GIB
 
 
 def held_out_devices(name: str) -> Topology:
-    """The set of this name, one of `HAND_MADE`, `SERVERS` or `SEALED`, or a preset."""
-    made = {**HAND_MADE, **SERVERS, **SEALED}
+    """The set of this name, one of `HAND_MADE`, `SERVER_SETS` or `SEALED_SETS`, or a preset."""
+    made = {**HAND_MADE, **SERVER_SETS, **SEALED_SETS}
     return made[name]() if name in made else preset(name)
 
 
@@ -55,16 +55,42 @@ def _star(name: str, host: Device, gpus: Sequence[Device], latency_s: float, ban
     return Topology(name, (*gpus, host), tuple(links))
 
 
-def _servers(count: int, gpus: int) -> Topology:
-    """Servers with one host and several GPUs on PCIe, joined by a 10 Gbit/s switch."""
-    hosts = [_host(f"cpu:{server}", 2.0) for server in range(count)]
-    links = _switched(hosts, 5e-5, 1.25e9)
-    devices: list[Device] = []
+def _servers(
+    hosts: Sequence[Device],
+    network: Sequence[Link],
+    gpus: int,
+    tera_flops: float,
+    to_host: tuple[float, float],
+    direct: tuple[float, float] | None = None,
+) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """Devices and links of hosts on a network, each with as many GPUs, which may have direct links to each other.
+
+    `to_host` and `direct` are the latency and the bandwidth of a link.
+    """
+    devices, links = list[Device](), list(network)
     for server, host in enumerate(hosts):
-        boards = [_accelerator(f"gpu:{server}.{slot}", "gpu", 10.0) for slot in range(gpus)]
-        links += _links(product([host], boards), 1e-5, 12e9)
+        boards = [_accelerator(f"gpu:{server}.{slot}", "gpu", tera_flops) for slot in range(gpus)]
+        links += _links(product([host], boards), *to_host)
+        links += [] if direct is None else _links(combinations(boards, 2), *direct)
         devices += [*boards, host]
-    return Topology(f"servers-{count}x{gpus + 1}", tuple(devices), tuple(links))
+    return tuple(devices), tuple(links)
+
+
+def _hosts(count: int, tera_flops: float) -> list[Device]:
+    return [_host(f"cpu:{server}", tera_flops) for server in range(count)]
+
+
+def _pcie_servers(count: int) -> Topology:
+    """Servers with three GPUs on PCIe, joined by a 10 Gbit/s switch."""
+    hosts = _hosts(count, 2.0)
+    return Topology(f"servers-{count}x4", *_servers(hosts, _switched(hosts, 5e-5, 1.25e9), 3, 10.0, (1e-5, 12e9)))
+
+
+def _islands(count: int, gpus: int) -> Topology:
+    """Servers of GPUs with fast links to each other, joined by a 50 Gbit/s switch between the hosts."""
+    hosts = _hosts(count, 2.0)
+    found = _servers(hosts, _switched(hosts, 3e-5, 6e9), gpus, 20.0, (1e-5, 1.6e10), (4e-6, 1e11))
+    return Topology(f"islands-{count}x{gpus + 1}", *found)
 
 
 def _unequal_servers() -> Topology:
@@ -106,8 +132,8 @@ def _ring() -> Topology:
 
 
 HAND_MADE: Mapping[str, Callable[[], Topology]] = {
-    "servers-2x4": lambda: _servers(2, 3),
-    "servers-4x4": lambda: _servers(4, 3),
+    "servers-2x4": lambda: _pcie_servers(2),
+    "servers-4x4": lambda: _pcie_servers(4),
     "cpus-6": _unequal_servers,
     "cores-4+4": _big_and_little_cores,
     "phone-3": _phone,
@@ -118,19 +144,7 @@ HAND_MADE: Mapping[str, Callable[[], Topology]] = {
 }
 
 
-def _islands(count: int, gpus: int) -> Topology:
-    """Servers of GPUs with fast links to each other, joined by a 50 Gbit/s switch between the hosts."""
-    hosts = [_host(f"cpu:{server}", 2.0) for server in range(count)]
-    links = _switched(hosts, 3e-5, 6e9)
-    devices: list[Device] = []
-    for server, host in enumerate(hosts):
-        boards = [_accelerator(f"gpu:{server}.{slot}", "gpu", 20.0) for slot in range(gpus)]
-        links += _links(product([host], boards), 1e-5, 1.6e10) + _links(combinations(boards, 2), 4e-6, 1e11)
-        devices += [*boards, host]
-    return Topology(f"islands-{count}x{gpus + 1}", tuple(devices), tuple(links))
-
-
-SERVERS: Mapping[str, Callable[[], Topology]] = {
+SERVER_SETS: Mapping[str, Callable[[], Topology]] = {
     "islands-3x5": lambda: _islands(3, 4),
     "islands-2x7": lambda: _islands(2, 6),
 }
@@ -139,13 +153,9 @@ SERVERS: Mapping[str, Callable[[], Topology]] = {
 
 def _pods() -> Topology:
     """Two servers of seven GPUs with fast links to each other, joined by a 100 Gbit/s network between the hosts."""
-    hosts = [_host(f"cpu:{server}", 3.0) for server in range(2)]
-    devices, links = list[Device](), _links([(hosts[0], hosts[1])], 2e-5, 12.5e9)
-    for server, host in enumerate(hosts):
-        gpus = [_accelerator(f"gpu:{server}.{slot}", "gpu", 30.0) for slot in range(7)]
-        links += _links(product([host], gpus), 8e-6, 2.4e10) + _links(combinations(gpus, 2), 3e-6, 2e11)
-        devices += [*gpus, host]
-    return Topology("pods-2x8", tuple(devices), tuple(links))
+    hosts = _hosts(2, 3.0)
+    network = _links([(hosts[0], hosts[1])], 2e-5, 12.5e9)
+    return Topology("pods-2x8", *_servers(hosts, network, 7, 30.0, (8e-6, 2.4e10), (3e-6, 2e11)))
 
 
 def _mesh() -> Topology:
@@ -207,9 +217,9 @@ def _clustered_cores() -> Topology:
     return Topology("cores-32", tuple(cores), (*near, *far))
 
 
-SEALED: Mapping[str, Callable[[], Topology]] = {
+SEALED_SETS: Mapping[str, Callable[[], Topology]] = {
     "pods-2x8": _pods,
-    "racks-8x4": lambda: _servers(8, 3),
+    "racks-8x4": lambda: _pcie_servers(8),
     "mesh-16": _mesh,
     "boards-8": _boards,
     "kinds-9": _kinds,

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api import PlaceOptions, ProblemSetup, Workload
-from gnnplace.bench.generalization.cases import (
-    HeldOutCase,
-    case_of,
-    family_of_graph,
-    held_out_graph,
-    training_types,
-)
+from gnnplace.bench.generalization.cases import DEVELOPMENT, HeldOutCase, training_types
 from gnnplace.bench.generalization.devices import held_out_devices, unlike_training, unseen_count
 from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.problems import accelerators, bytes_alone, compiled_problem, run_planner, with_memory
@@ -95,8 +89,8 @@ def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
 
 def setup_of_case(name: str) -> ProblemSetup:
     """The set-up of the development case of this name."""
-    case = case_of(name)
-    return setup_of(case, held_out_graph(case.graph))
+    case = DEVELOPMENT.cases[name]
+    return setup_of(case, DEVELOPMENT.graph(case.graph))
 
 
 def setup_of(case: HeldOutCase, graph: OpGraph) -> ProblemSetup:
@@ -119,11 +113,11 @@ def setup_of(case: HeldOutCase, graph: OpGraph) -> ProblemSetup:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    case, (setup, problem) = case_of(name), _prepared(name)
+    case, (setup, problem) = DEVELOPMENT.cases[name], _prepared(name)
     graph, topology = setup.workload.graph, setup.topology
     return {
         **dataclasses.asdict(case),
-        "family": family_of_graph(case.graph),
+        "family": DEVELOPMENT.family(case.graph),
         "ops": graph.num_ops,
         "groups": problem.num_units,
         "num_devices": topology.num_devices,

@@ -8,10 +8,8 @@ Since then development has looked at workflows of its own, so the next draw need
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnnplace.bench.generalization.cases import GeneratedGraph, HeldOutCase, cases_of, family_of_graph, generated_graph
-from gnnplace.graph.op_graph import OpGraph
+from gnnplace.bench.generalization.cases import CaseSet, GeneratedGraph, HeldOutCase, cases_of
 from models_zoo.networks.generated import butterfly, elimination, factorization, stencil, workflow
-from models_zoo.networks.shipped import read_structure
 
 _CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {
     50: (
@@ -62,15 +60,4 @@ SEALED_GRAPHS: Mapping[str, GeneratedGraph] = {
     "stencil-64x80": GeneratedGraph("stencil", stencil.Settings(blocks=64, steps=80, ccr=0.7), 412),
     "qr-24": GeneratedGraph("factorization", factorization.Settings(tiles=24, kind="qr", ccr=0.3), 413),
 }
-
-
-def sealed_graph(name: str) -> OpGraph:
-    """The graph of this name, one of `SEALED_GRAPHS` or of the zoo."""
-    if name not in SEALED_GRAPHS:
-        return read_structure(name)
-    return generated_graph(SEALED_GRAPHS[name].settings, SEALED_GRAPHS[name].seed)
-
-
-def family_of_sealed(name: str) -> str:
-    """The family of a sealed graph."""
-    return SEALED_GRAPHS[name].family if name in SEALED_GRAPHS else family_of_graph(name)
+SEALED = CaseSet.of(SEALED_CASES, SEALED_GRAPHS)

@@ -3,11 +3,11 @@
 Most families are those of training. The graphs are drawn anew, with other seeds than those that development looked at.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from gnnplace.bench.generalization.cases import GeneratedGraph, HeldOutCase, generated_graph
-from gnnplace.graph.op_graph import OpGraph
+from gnnplace.bench.generalization.cases import CaseSet, GeneratedGraph, HeldOutCase
 from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel, wavefront, workflow
+from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
 
 SERVER_GRAPHS: Mapping[str, GeneratedGraph] = {
     "phases-64": GeneratedGraph("fork_join", fork_join.Settings(num_ops=400, branches=64, length=3), 501),
@@ -22,16 +22,8 @@ SERVER_GRAPHS: Mapping[str, GeneratedGraph] = {
 }
 _DEVICES = ("servers-2x4", "servers-4x4", "islands-3x5", "islands-2x7")
 _MAX_GROUPS = 500
-SERVER_CASES: Sequence[HeldOutCase] = [
-    HeldOutCase(graph, _MAX_GROUPS, devices) for graph in SERVER_GRAPHS for devices in _DEVICES
-]
-
-
-def server_graph(name: str) -> OpGraph:
-    """The graph of this name, one of `SERVER_GRAPHS`."""
-    return generated_graph(SERVER_GRAPHS[name].settings, SERVER_GRAPHS[name].seed)
-
-
-def family_of_server_graph(name: str) -> str:
-    """The family of a graph of `SERVER_GRAPHS`."""
-    return SERVER_GRAPHS[name].family
+SERVERS = CaseSet.of(
+    (HeldOutCase(graph, _MAX_GROUPS, devices) for graph in SERVER_GRAPHS for devices in _DEVICES),
+    SERVER_GRAPHS,
+    drawn=SAMPLED_FAMILIES,
+)

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from gnnplace.bench.generalization.cases import DEVELOPMENT
 from gnnplace.bench.generalization.rows import sha256_of
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.ladder.means import mean_over_families, mean_where_all_fit, ratios_by_case
 from gnnplace.bench.ladder.methods import LEARNED, PRIOR, planner_of
-from gnnplace.bench.ladder.running import DEVELOPMENT, planned
+from gnnplace.bench.ladder.running import planned
 from gnnplace.bench.records.cases import record_of
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem

@@ -1,22 +1,20 @@
 """One method with one budget on one case."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from gnnplace.api import ProblemSetup
-from gnnplace.bench.generalization.cases import CASES, HeldOutCase, family_of_graph, held_out_graph
+from gnnplace.bench.generalization.cases import DEVELOPMENT
 from gnnplace.bench.generalization.run import setup_of
-from gnnplace.bench.generalization.sealed import SEALED_CASES, family_of_sealed, sealed_graph
-from gnnplace.bench.generalization.servers import SERVER_CASES, family_of_server_graph, server_graph
+from gnnplace.bench.generalization.sealed import SEALED
+from gnnplace.bench.generalization.servers import SERVERS
 from gnnplace.bench.ladder.methods import LIMITS, planner_of
 from gnnplace.bench.problems import compiled_problem, run_planner
 from gnnplace.evaluation import Problem
-from gnnplace.graph.op_graph import OpGraph
 from gnnplace.planners.solution import Budget, Planner
-from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
 
 _WARM_UP, _FEW_EVALUATIONS = "wavefront_16x16 50 on servers-4x4", 64
 
@@ -32,29 +30,6 @@ class LadderRun:
     seed: int
     policy_sha256: str
     """Hash of the policy's file for the learned method; empty for the others."""
-
-
-@dataclass(frozen=True)
-class CaseSet:
-    """Cases with their graphs and families."""
-
-    cases: Mapping[str, HeldOutCase]
-    graph: Callable[[str], OpGraph]
-    family: Callable[[str], str]
-    drawn: frozenset[str] = frozenset()
-    """Families that training draws with settings like those of the cases."""
-
-
-DEVELOPMENT = CaseSet(
-    {case.name: case for case in CASES},
-    held_out_graph,
-    family_of_graph,
-    drawn=frozenset({"wavefront"}),
-)
-SERVERS = CaseSet(
-    {case.name: case for case in SERVER_CASES}, server_graph, family_of_server_graph, drawn=frozenset(SAMPLED_FAMILIES)
-)
-SEALED = CaseSet({case.name: case for case in SEALED_CASES}, sealed_graph, family_of_sealed)
 
 
 def run_result(run: LadderRun, policy: Path) -> dict[str, Any]:

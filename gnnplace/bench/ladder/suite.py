@@ -6,12 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gnnplace.bench.generalization.cases import DEVELOPMENT, CaseSet
 from gnnplace.bench.generalization.rows import sha256_of
+from gnnplace.bench.generalization.sealed import SEALED
+from gnnplace.bench.generalization.servers import SERVERS
 from gnnplace.bench.generalization.summary import best_known
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.ladder.means import Mean, mean_over_families, mean_where_all_fit, ratios_by_case
 from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM, UNTRAINED
-from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, SERVERS, CaseSet, LadderRun, run_result
+from gnnplace.bench.ladder.running import LadderRun, run_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.units import format_s
