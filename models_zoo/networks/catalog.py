@@ -71,6 +71,7 @@ FAMILIES: Mapping[str, Family] = {
     "elimination": Family("generated.elimination", "sealed"),
     "butterfly": Family("generated.butterfly", "sealed"),
     "workflow": Family("generated.workflow", "test"),
+    "multipole": Family("generated.multipole", "sealed"),
     "stencil": Family("generated.stencil", "sealed"),
 }
 

@@ -16,7 +16,7 @@ OPS = {name: row.ops for name, row in ROWS.items()}
 
 def test_at_least_40_cases_cover_all_sealed_families_and_device_sets() -> None:
     families = {SEALED.family(case.graph) for case in SEALED_CASES}
-    assert families - {"workflow"} == {name for name, family in FAMILIES.items() if family.split == "sealed"}
+    assert families == {name for name, family in FAMILIES.items() if family.split == "sealed"}
     assert len(families) >= 12
     assert len(SEALED_CASES) == len({case.name for case in SEALED_CASES}) >= 40
     assert {case.devices for case in SEALED_CASES} == set(SEALED_SETS)
@@ -41,9 +41,9 @@ def test_training_cannot_draw_a_sealed_device_set_and_all_its_devices_are_connec
     assert all(s == t or topology.route(s, t) is not None for s, t in pairs)
 
 
-def test_the_largest_sealed_graphs_have_about_5000_ops_and_each_has_as_many_as_groups_are_wanted() -> None:
+def test_the_largest_sealed_graphs_have_4000_to_7000_ops_and_each_has_as_many_as_groups_are_wanted() -> None:
     counts = {name: SEALED.graph(name).num_ops for name in SEALED_GRAPHS}
-    assert sorted(counts.values())[-3:] == [4900, 5049, 5120]
+    assert sorted(counts.values())[-3:] == [4060, 5631, 7136]
     assert counts.keys() == {case.graph for case in SEALED_CASES if case.graph not in ROWS}
     assert all(case.max_groups <= 1.3 * {**counts, **OPS}[case.graph] for case in SEALED_CASES)
     assert SEALED.graph("wavenet").num_ops == OPS["wavenet"]

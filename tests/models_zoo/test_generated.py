@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from typing import Any
 
 import networkx as nx
@@ -22,6 +23,7 @@ from models_zoo.networks.generated import (
     factorization,
     fork_join,
     layered,
+    multipole,
     random_dag,
     series_parallel,
     stencil,
@@ -33,7 +35,7 @@ from models_zoo.networks.generated.structure import Structure, connected, level_
 
 SMALL_OPS = {
     "wavefront": 24, "cholesky": 10, "lu": 14, "qr": 14, "elimination": 14, "fft": 15, "montage": 15, "epigenomics": 31,
-    "stencil": 15,
+    "stencil": 15, "fmm1d": 56, "fmm2d": 416,
 }  # fmt: skip
 """Ops of small graphs whose settings state other sizes."""
 RECIPES = [recipe for family in sorted(GENERATED) for recipe in recipes_of(family).values()]
@@ -361,6 +363,26 @@ def test_a_genome_is_mapped_in_lanes_of_equal_pipelines() -> None:
     assert components(graph) == 1
 
 
+def test_a_multipole_method_goes_up_and_down_its_tree_and_across_each_level() -> None:
+    graph = multipole.multipole(multipole.Settings(dimensions=1, levels=3), rng())
+    view = nx.DiGraph(edges(graph))
+    sorts, evaluations = range(8), range(48, 56)
+    assert graph.num_ops == 8 + 8 + 4 + 4 + 8 + 8 + 8 + 8
+    assert [node for node in view if not view.in_degree(node)] == [*sorts]
+    assert [node for node in view if not view.out_degree(node)] == [*evaluations]
+    assert depth(graph) == 1 + 2 + 1 + 1 + 1
+    assert all(nx.has_path(view, leaf, result) for leaf in sorts for result in evaluations)
+    assert [view.in_degree(op) for op in range(40, 48)] == [2, 3, 3, 3, 3, 3, 3, 2]
+
+
+def test_a_cell_within_a_square_reads_27_far_cells_and_9_near_ones() -> None:
+    view = nx.DiGraph(edges(multipole.multipole(multipole.Settings(levels=4), rng())))
+    degrees = Counter(degree for _, degree in view.in_degree())
+    assert max(degrees) == 27
+    assert degrees[27] == 4**2 + 12**2
+    assert degrees[9] == 14**2
+
+
 def test_a_stencil_reads_its_neighbours_of_the_step_before_around_the_ring() -> None:
     graph = stencil.stencil(stencil.Settings(blocks=5, steps=3), rng())
     found = edges(graph)
@@ -376,6 +398,8 @@ def test_a_stencil_reads_its_neighbours_of_the_step_before_around_the_ring() -> 
         (elimination.elimination, elimination.Settings(size=2), "size is 2"),
         (butterfly.butterfly, butterfly.Settings(points=24), "expected a power of two"),
         (workflow.workflow, workflow.Settings(kind="ligo"), "expected montage, epigenomics"),
+        (multipole.multipole, multipole.Settings(dimensions=3), "expected 1 or 2"),
+        (multipole.multipole, multipole.Settings(levels=2), "expected 3 to 9"),
         (stencil.stencil, stencil.Settings(blocks=2), "more than twice the reach"),
     ],
 )

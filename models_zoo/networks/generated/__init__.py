@@ -13,6 +13,7 @@ In reading order:
 - `elimination.py`: Gaussian elimination;
 - `butterfly.py`: fast Fourier transforms;
 - `workflow.py`: scientific workflows;
+- `multipole.py`: fast multipole methods;
 - `stencil.py`: time steps over a ring of blocks;
 - `towers.py`: an ONNX file of any size;
 - `widened.py`: a graph several times side by side;
