@@ -54,7 +54,7 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """All checks, the quick ones first; the last ones place and run a small model, and compile the simulator on first use."""
+    """All checks, the quick ones first; the last ones place and run a small model, and compile the simulator and the threads of placed models on first use."""
     yield _python()
     yield from _packages()
     for name, look in _LOOKS.items():
@@ -225,26 +225,26 @@ def _program(name: str) -> Check:
 
 
 def _execution(name: str) -> Check:
-    """Places, saves and runs a model of one op on a core of this machine."""
+    """Places, saves and runs a model of two ops on cores of this machine."""
     import numpy as np
 
     from gnnplace.api import PlaceOptions, place
     from gnnplace.devices.detect import allowed_cores
     from gnnplace.files import temporary_folder
-    from gnnplace.onnx_io.sample_inputs import probe_model
+    from gnnplace.onnx_io.sample_inputs import wide_probe_model
     from gnnplace.running.session import Session
 
-    core = f"cpu:{allowed_cores()[0]}"
+    cores = ",".join(f"cpu:{core}" for core in allowed_cores()[:2])
     with temporary_folder() as folder:
         model = folder / "model.onnx"
-        model.write_bytes(probe_model(4, "x", "y"))
-        place(model, core, PlaceOptions(planner="single")).save(folder / "placed")
+        model.write_bytes(wide_probe_model(4, ["x"], ["y", "z"]))
+        place(model, cores, PlaceOptions(planner="round-robin")).save(folder / "placed")
         with Session(folder / "placed") as session:
             x = np.arange(4, dtype=np.float32)
-            (answer,) = session.run(None, {"x": x})
-    if not np.array_equal(answer, -x):
-        return Check(name, "broken", f"a placed model on {core} gave {answer} for -{x}", _REINSTALL)
-    return Check(name, "ok", f"a placed model ran on {core}")
+            answers = session.run(None, {"x": x})
+    if not all(np.array_equal(answer, -x) for answer in answers):
+        return Check(name, "broken", f"a placed model on {cores} gave {answers} for -{x}", _REINSTALL)
+    return Check(name, "ok", f"a placed model ran on {cores}")
 
 
 def _search(name: str) -> Check:

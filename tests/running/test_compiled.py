@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -313,6 +315,7 @@ def test_a_waiting_caller_does_the_work_of_the_thread_that_ends_requests(monkeyp
             serve(program, shared, thread)
 
     monkeypatch.setattr(compiled, "serve", serve_others)
+    monkeypatch.setattr(compiled, "compile_for", lambda *arguments: None)  # the stand-in is plain Python
     chain = [add_one("a", "b", "cpu:1"), add_one("b", "c", "cpu:0"), add_one("c", "d", "cpu:1")]
     for parts in (chain, chain[:2]):  # it ends on either core
         with PlacedRunner(parts, ["a"], [parts[-1].outputs[0]]) as runner:
@@ -374,3 +377,22 @@ def test_a_caller_that_sleeps_while_another_thread_computes_notices_ctrl_c() -> 
                 runner.run(None, feed)
             assert runner.devices._under_way  # the other thread is not done
         assert runner.run(None, feed)[0].shape == (2,)
+
+
+_FIRST_REQUESTS = """
+import numpy as np
+from numba.core import event
+from gnnplace.running.runner import PlacedRunner
+from tests.parts import add_one
+
+with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+    with event.install_recorder("numba:compiler_lock") as recorder:
+        feeds = [{"a": np.zeros(2, np.float32)}, {"a": np.zeros(9999, np.float32)}]
+        found = [runner.run(None, feed)[0][0] for feed in feeds] + [row[0][0] for row in runner.run_many(None, feeds)]
+    print(type(runner.devices).__name__, found == [2, 2, 2, 2], len(recorder.buffer))
+"""
+
+
+def test_the_first_requests_of_a_process_compile_nothing_and_load_nothing_compiled() -> None:
+    shown = subprocess.run([sys.executable, "-c", _FIRST_REQUESTS], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["CompiledDevices", "True", "0"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import njit, typeof, types
 from numba.core.types import Type
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
@@ -138,3 +138,8 @@ def sleep_on(words: IntArray, index: int, seen: int, system: tuple[int, int], ti
 def wake(words: IntArray, index: int, system: tuple[int, int]) -> None:
     """Wakes all threads that sleep on the word."""
     call(system[0], (system[1], words.ctypes.data + 8 * index, _WAKE | _PRIVATE, _EVERY, 0, 0, 0))
+
+
+def compile_for(function: Any, *arguments: Any) -> None:
+    """Compiles a function for the types of these arguments, or loads it from the cache, so that its first call takes no longer than others."""
+    function.compile(tuple(map(typeof, arguments)))

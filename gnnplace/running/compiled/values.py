@@ -24,7 +24,7 @@ from gnnplace.running.compiled.book import (
     opened,
 )
 from gnnplace.running.compiled.c_api import CInterface, copied_array, is_plain
-from gnnplace.running.compiled.primitives import call, load, store
+from gnnplace.running.compiled.primitives import call, compile_for, load, store
 
 _COPIED_BYTES = 1 << 14  # smaller inputs and outputs are copied, which takes less time than a tensor of their own
 _MOST_SIZES = 12  # dimensions of a value that `_describe` can tell
@@ -49,6 +49,8 @@ class SlotValues:
         self._api, self._value, self._produced, self._shared, self._book = api, value, produced, shared, book
         self._places: list[dict[str, _Place]] = [{} for _ in range(slots)]
         self._numbers_of: dict[frozenset[str], tuple[list[str], IntArray]] = {}
+        compile_for(_describe, book, 0, shared.values, _descriptions(0))
+        compile_for(_clear, book, 0)
 
     def put(self, slot: int, arrays: Mapping[str, np.ndarray[Any, Any]], tensors: list[int]) -> None:
         """Writes the inputs of a request; `tensors` receives those that have to be released with it.
@@ -67,7 +69,7 @@ class SlotValues:
             names = sorted(wanted & self._produced)
             self._numbers_of[wanted] = names, np.array([self._value[name] for name in names], dtype=np.int64)
         names, numbers = self._numbers_of[wanted]
-        found = np.empty((len(names), _DESCRIPTION), dtype=np.int64)
+        found = _descriptions(len(names))
         _describe(self._book, slot, numbers, found)
         arrays = {}
         for name, row in zip(names, found.tolist(), strict=True):
@@ -111,6 +113,10 @@ class _Place:
     def fits(self, array: np.ndarray[Any, Any]) -> bool:
         """The array has this shape and element type."""
         return bool(array.shape == self.array.shape and array.dtype == self.array.dtype)
+
+
+def _descriptions(count: int) -> IntArray:
+    return np.empty((count, _DESCRIPTION), dtype=np.int64)
 
 
 @njit(cache=True, nogil=True)
