@@ -13,12 +13,12 @@ import numpy as np
 from gnnplace.arguments import check_function, check_number, check_paths, check_whole
 from gnnplace.errors import GnnplaceError, UnsupportedModel, shown
 from gnnplace.objectives import DimsObjective, Objective
+from gnnplace.onnx_io.shapes.tensor_info import MAX_SIZE
 from gnnplace.planners.solution import Budget, Progress
 
 Dims = Mapping[str, int | Sequence[int]]
 """One or several sizes by name of the dimension."""
 
-_MAX_SIZE = 2**40
 _MAX_SHAPES = 32
 """Maximum number of shapes; every evaluation simulates each of them."""
 
@@ -60,8 +60,8 @@ def _sizes(name: object, given: object) -> list[int]:
     sizes = np.asarray(given).reshape(-1) if isinstance(given, int | np.integer | Sequence | np.ndarray) else None
     if not isinstance(name, str) or sizes is None or (sizes.size and sizes.dtype.kind not in "iu"):
         raise UnsupportedModel(f"dimension {shown(name)} is given {shown(given)}; expected a whole number or several")
-    if sizes.size and sizes.max() > _MAX_SIZE:
-        raise UnsupportedModel(f"dimension {name!r} is given {shown(given)}; expected at most {_MAX_SIZE:,}")
+    if sizes.size and sizes.max() > MAX_SIZE:
+        raise UnsupportedModel(f"dimension {name!r} is given {shown(given)}; expected at most {MAX_SIZE:,}")
     return sorted(set(sizes.tolist()), reverse=True)
 
 

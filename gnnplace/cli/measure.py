@@ -23,6 +23,7 @@ def run(
     input: Annotated[
         Path | None, typer.Option(metavar="X.npz", help="inputs by name; random ones if not given")
     ] = None,
+    dim: options.InputDimOption = None,
     output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="file for the outputs")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="number of runs")] = 1,
     custom_ops: options.CustomOpsOption = None,
@@ -46,7 +47,8 @@ def run(
         def show(number: int, best_s: float) -> None:
             advance(number / repeat, "running", f"best {format_s(best_s)}")
 
-        result = run_placed(session, feed_for(folder, input, seed), output, repeat, show)
+        feed = feed_for(folder, input, seed, dim, lambda text: warn([text]))
+        result = run_placed(session, feed, output, repeat, show, is_random=input is None)
     if json:
         print_json(result)
         return

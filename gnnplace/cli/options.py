@@ -48,6 +48,14 @@ DimOption = Annotated[
         help="size of a symbolic dimension, several (4,8,16) or a range (1:64); may be repeated",
     ),
 ]
+InputDimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=N",
+        help="size of a symbolic dimension of random inputs, else the one that the model was placed for; may be repeated",
+    ),
+]
 DimsObjectiveOption = Annotated[DimsObjective, typer.Option(help="time to minimise when a dimension has several sizes")]
 CustomOpsOption = Annotated[
     list[Path] | None,

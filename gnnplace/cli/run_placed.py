@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
+from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed, ProcessLost
+from gnnplace.files import read_json
 from gnnplace.measuring.timing import measured_period, median_interval
-from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.read import at_dims, read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.onnx_io.shapes.tensor_info import assumption
 from gnnplace.running.feed import read_arrays, write_arrays
 from gnnplace.running.session import Session
 from gnnplace.units import format_s
@@ -26,15 +28,27 @@ def run_placed(
     output: Path | None,
     repeat: int,
     on_run: Callable[[int, float], None] = lambda number, best_s: None,
+    *,
+    is_random: bool = False,
 ) -> dict[str, Any]:
     """Runs a placed model `repeat` times, then the same number of pipelined requests; gives the command's JSON.
 
     `on_run` receives the number of runs so far and the seconds of the fastest one.
+
+    Raises:
+        MeasurementFailed: the model cannot run with these inputs; the message names them if `is_random`.
     """
     seconds: list[float] = []
     for number in range(repeat):
         begin_s = time.perf_counter()
-        outputs = session.run(None, feed)
+        try:
+            outputs = session.run(None, feed)
+        except MeasurementFailed as error:
+            if not is_random:
+                raise
+            shapes = ", ".join(f"{name} {list(np.shape(value))}" for name, value in feed.items())
+            mend = f"inputs are random, with shapes {shapes}; --dim NAME=N or --input X.npz gives others"
+            raise MeasurementFailed(f"{error} ({mend})") from None
         seconds.append(time.perf_counter() - begin_s)
         on_run(number + 1, min(seconds))
     period = measured_period(session, feed, repeat) if repeat > 1 else None
@@ -58,12 +72,49 @@ def run_placed(
     }
 
 
-def feed_for(placed: Path, input: Path | None, seed: int) -> dict[str, Any]:
-    """The arrays of the `.npz` file `input`, else sample arrays for every input of the placed model."""
+def feed_for(
+    placed: Path, input: Path | None, seed: int, dims: Sequence[str] | None, on_warning: Callable[[str], None]
+) -> dict[str, Any]:
+    """The arrays of the `.npz` file `input`, else sample arrays for every input of the placed model.
+
+    Sizes of sample arrays are those of `dims` (`NAME=N`), else those that the model was placed for; else 1, and `on_warning` hears
+    of it.
+
+    Raises:
+        InvalidInput: a text of `dims` has another form, or there is an `input`.
+        UnsupportedModel: the model has no such dimension.
+    """
+    stated = _sizes(dims or ())
     if input is not None:
+        if stated:
+            raise InvalidInput("--dim gives sizes to random inputs, but --input names a file; leave one of them out")
         return read_arrays(input)
-    path = placed if placed.is_file() else placed / "placed.onnx"
-    return dict(sample_inputs(read_onnx(path), np.random.default_rng(seed)))
+    model = read_onnx(placed if placed.is_file() else placed / "placed.onnx", stated)
+    known = {name: size for name, size in _placed_for(placed).items() if name in model.assumed}
+    if known:
+        model = at_dims(model, {**known, **stated})
+    for name in model.assumed:
+        on_warning(assumption(name))
+    return dict(sample_inputs(model, np.random.default_rng(seed)))
+
+
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        if not name or not size.isdecimal():
+            raise InvalidInput(f"--dim {text!r}: expected NAME=N with a whole number, for example batch=4")
+        sizes[name] = int(size)
+    return sizes
+
+
+def _placed_for(placed: Path) -> dict[str, int]:
+    """The sizes of the first shape in the `run.json` of a folder, which its report shows too; none without a readable one."""
+    try:
+        shape = read_json(placed / "run.json", InvalidInput)["shapes"][0]["dims"]
+        return {name: size for name, size in shape.items() if isinstance(size, int) and size >= 0}
+    except (GnnplaceError, OSError, LookupError, TypeError, AttributeError):
+        return {}
 
 
 def output_table(result: dict[str, Any]) -> list[list[str]]:
@@ -100,6 +151,10 @@ def main() -> None:
         sys.exit(130)
 
 
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
 def _run_alone(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         "gnnplace", description="Only `run` works in this environment: pip install gnnplace adds the other commands."
@@ -110,6 +165,7 @@ def _run_alone(arguments: Sequence[str]) -> int:
     )
     run.add_argument("--input", metavar="X.npz", type=Path, help="inputs by name; random ones if not given")
     run.add_argument("--output", metavar="Y.npz", type=Path, help="file for the outputs")
+    run.add_argument("--dim", metavar="NAME=N", action="append", help="size of a symbolic dimension of random inputs")
     run.add_argument("--repeat", type=int, default=1, help="number of runs")
     run.add_argument("--custom-ops", metavar="LIB.so", type=Path, action="append", default=[])
     run.add_argument("--seed", type=int, default=0, help="seed of random inputs")
@@ -120,8 +176,8 @@ def _run_alone(arguments: Sequence[str]) -> int:
         parser.error(f"--repeat is {options.repeat}; expected at least 1")
     try:
         with Session(options.folder, custom_ops=options.custom_ops) as session:
-            feed = feed_for(options.folder, options.input, options.seed)
-            result = run_placed(session, feed, options.output, options.repeat)
+            feed = feed_for(options.folder, options.input, options.seed, options.dim, _warn)
+            result = run_placed(session, feed, options.output, options.repeat, is_random=options.input is None)
     except GnnplaceError as error:
         print(f"gnnplace: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, MeasurementFailed | ProcessLost) else 2

@@ -292,15 +292,15 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
             raise MeasurementFailed(lost[-1])
         return Answer(None, f"tried twice: {lost[0]}; {lost[1]}", retries=1)
 
-    def samples(self, job: Task, what: str) -> FloatArray:
-        """`[C, R]` seconds of a job that has to succeed; `what` begins the error message.
+    def samples(self, job: Task, what: str, cause: str = "") -> FloatArray:
+        """`[C, R]` seconds of a job that has to succeed; `what` begins the error message and `cause` ends it.
 
         Raises:
             MeasurementFailed: the job failed.
         """
         answer = self.run(job)
         if answer.samples is None:
-            raise MeasurementFailed(f"{what}: {answer.failure}")
+            raise MeasurementFailed(f"{what}: {answer.failure}{cause}")
         return answer.samples
 
 

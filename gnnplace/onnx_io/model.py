@@ -40,11 +40,20 @@ class OnnxModel:
     warnings: tuple[str, ...] = ()
     custom_ops: tuple[Path, ...] = ()
     """Shared libraries with operators that ONNX Runtime lacks."""
+    assumed: tuple[str, ...] = ()
+    """Symbolic dimensions of which no size is given, so that 1 is taken."""
 
     @property
     def key(self) -> str:
         """Text that is equal for the same file at the same dimensions."""
         return json.dumps([self.sha256, dict(self.dims)], sort_keys=True)
+
+    @property
+    def cause(self) -> str:
+        """What may be wrong where the model cannot run: the end of a message, empty where every size is given."""
+        if not self.assumed:
+            return ""
+        return f" (no size is given for {', '.join(map(repr, self.assumed))}, so 1 is taken; --dim NAME=N gives one)"
 
     @cached_property
     def constant_ops(self) -> BoolArray:

@@ -18,7 +18,7 @@ from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.normalise import normalise
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
-from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
+from gnnplace.onnx_io.shapes.tensor_info import Dimensions, choose_dimensions
 from gnnplace.onnx_io.spelling import respell
 from gnnplace.onnx_io.split import MAX_IR_VERSION
 from gnnplace.onnx_io.value_types import attach_map_types, detach_map_types, kept_type, set_type, type_from_text
@@ -77,10 +77,12 @@ def read_onnx(
     normalise(model, str(path))
     load_tensors_of_bodies(model)
     annotate_types(model)
-    graph, values, warnings = _costs(path, model, dims or {})
+    graph, dimensions, warnings = _costs(path, model, dims or {})
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    found = OnnxModel(path, sha256, model, graph, values, warnings, tuple(map(Path, custom_ops)))
+    found = OnnxModel(
+        path, sha256, model, graph, dimensions.values, warnings, tuple(map(Path, custom_ops)), dimensions.assumed
+    )
     return found if infer_types is None else with_inferred_types(found, infer_types, dims)
 
 
@@ -90,8 +92,8 @@ def at_dims(model: OnnxModel, dims: Mapping[str, int]) -> OnnxModel:
     Raises:
         UnsupportedModel: the model lacks a dimension of `dims`.
     """
-    graph, values, warnings = _costs(model.path, model.model, dims)
-    return replace(model, graph=graph, dims=values, warnings=warnings)
+    graph, dimensions, warnings = _costs(model.path, model.model, dims)
+    return replace(model, graph=graph, dims=dimensions.values, warnings=warnings, assumed=dimensions.assumed)
 
 
 def with_inferred_types(
@@ -125,12 +127,12 @@ def _is_unknown(size: int | str | None) -> bool:
     return size.startswith(_UNKNOWN_SIZE) if isinstance(size, str) else size is None or size < 0
 
 
-def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGraph, Mapping[str, int], tuple[str, ...]]:
-    """The op graph of a normalised model at the given dimensions, the sizes of all dimensions, and the warnings."""
+def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGraph, Dimensions, tuple[str, ...]]:
+    """The op graph of a normalised model at the given dimensions, all dimensions, and the warnings."""
     dimensions = choose_dimensions(model.graph.inputs, dims, str(path))
     tensors, guesses = infer_shapes(model, dimensions)
     graph, assumptions = convert(path.stem, model, tensors, str(path))
-    return graph, dimensions.values, (*dimensions.warnings, *guesses, *assumptions)
+    return graph, dimensions, (*dimensions.warnings, *guesses, *assumptions)
 
 
 def _parse(path: Path) -> onnx.ModelProto:

@@ -353,7 +353,7 @@ def test_unknown_operators_get_a_default_cost_and_one_warning_names_their_types(
     assert model.graph.flops.tolist() == [6, 6, 6]
     assert model.graph.bytes_accessed.tolist() == [24 + 12 + 24, 24 + 12 + 24, 24 + 24]
     assert model.warnings == (
-        "tensor 'a' and 2 more: the shape depends on the data or on an unknown op; "
+        "tensor 'a' and 2 more: the shape depends on the data or on an unknown op, or the op cannot take these sizes; "
         "the size of the largest input of the op is taken",
         "no cost is known for my.ops::Bar, my.ops::Foo; 1 FLOP per output element and all bytes moved are taken",
     )

@@ -48,7 +48,7 @@ def infer_shapes(model: ir.Model, dimensions: Dimensions) -> tuple[Mapping[ir.Va
         return walk.tensors, ()
     others = f" and {len(walk.guessed) - 1} more" if len(walk.guessed) > 1 else ""
     warning = (
-        f"tensor {walk.guessed[0]!r}{others}: the shape depends on the data or on an unknown op; "
+        f"tensor {walk.guessed[0]!r}{others}: the shape depends on the data or on an unknown op, or the op cannot take these sizes; "
         "the size of the largest input of the op is taken"
     )
     return walk.tensors, (warning,)

@@ -43,7 +43,16 @@ def output_types(
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
         return nothing
-    return [found.get(output.name) if output.name else None for output in node.outputs]
+    return [_without_negative(found.get(output.name)) if output.name else None for output in node.outputs]
+
+
+def _without_negative(found: onnx.TypeProto | None) -> onnx.TypeProto | None:
+    """A type whose negative sizes are unknown; ONNX infers those of a window that is larger than what it slides over."""
+    if found is not None:
+        for axis in found.tensor_type.shape.dim if found.HasField("tensor_type") else ():
+            if axis.dim_value < 0:
+                axis.ClearField("dim_value")
+    return found
 
 
 def annotate_types(model: ir.Model) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from gnnplace.errors import UnsupportedModel, did_you_mean
 
+MAX_SIZE = 2**40
+"""Largest size of a symbolic dimension."""
 _STRING_BYTES = 16
 """Assumed bytes of one string."""
 _LONGEST_EXPRESSION = 200
@@ -59,7 +61,14 @@ class Dimensions:
     values: Mapping[str, int]
     """Size by name; an axis without a name is called `INPUT.AXIS`, with axes counted from 0."""
     input_shapes: Mapping[ir.Value, tuple[int, ...]]
+    assumed: tuple[str, ...]
+    """Dimensions of which no size is given."""
     warnings: tuple[str, ...]
+
+
+def assumption(name: str) -> str:
+    """The warning about a dimension of which no size is given."""
+    return f"dimension {name!r} is not given; 1 is taken (set it with --dim {name}=N)"
 
 
 def choose_dimensions(inputs: Sequence[ir.Value], stated: Mapping[str, int], where: str) -> Dimensions:
@@ -68,7 +77,7 @@ def choose_dimensions(inputs: Sequence[ir.Value], stated: Mapping[str, int], whe
     A dimension that is an expression of others (`past + sequence`) follows from them unless it is stated itself.
 
     Raises:
-        UnsupportedModel: no input has a stated dimension, or a size is negative; the message begins with `where`.
+        UnsupportedModel: no input has a stated dimension, or a size is negative or too large; the message begins with `where`.
     """
     names = {value: axis_names(value) for value in inputs}
     symbols = list(dict.fromkeys(name for row in names.values() for name in row if isinstance(name, str)))
@@ -79,13 +88,12 @@ def choose_dimensions(inputs: Sequence[ir.Value], stated: Mapping[str, int], whe
             raise UnsupportedModel(f"{where}: no input has a dimension {name!r}; {hint}")
         if number < 0:
             raise UnsupportedModel(f"{where}: dimension {name!r} is given as {number}; expected at least 0")
+        if number > MAX_SIZE:
+            raise UnsupportedModel(f"{where}: dimension {name!r} is given as {number}; expected at most {MAX_SIZE:,}")
     expressions = {name for name in symbols if name not in stated and _is_expression(name, symbols)}
     values = {name: stated.get(name, 1) for name in symbols if name not in expressions}
-    warnings = [
-        f"dimension {name!r} is not given; 1 is taken (set it with --dim {name}=N)"
-        for name in values
-        if name not in stated
-    ]
+    assumed = tuple(name for name in values if name not in stated)
+    warnings = list(map(assumption, assumed))
     values.update({name: _evaluated(name, values) for name in expressions})
     for value in inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):
@@ -93,7 +101,7 @@ def choose_dimensions(inputs: Sequence[ir.Value], stated: Mapping[str, int], whe
     shapes = {
         value: tuple(values[axis] if isinstance(axis, str) else axis for axis in row) for value, row in names.items()
     }
-    return Dimensions({name: values[name] for name in symbols}, shapes, tuple(warnings))
+    return Dimensions({name: values[name] for name in symbols}, shapes, assumed, tuple(warnings))
 
 
 def axis_names(value: ir.Value) -> list[int | str]:

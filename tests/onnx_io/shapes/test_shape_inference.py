@@ -45,6 +45,16 @@ def test_a_size_that_depends_on_the_data_is_bounded_by_the_largest_input(read_te
     assert len(model.warnings) == 1
 
 
+def test_a_window_that_is_larger_than_its_input_has_the_size_of_the_largest_input(read_text) -> None:
+    text = """g (float[1, 1, N] x) => (float[1, 1, K] y) <float[1, 1, 5] w = {1, 1, 1, 1, 1}>
+        { a = Conv(x, w) y = Relu(a) }"""
+    model = read_text(text)
+    assert results(model, "Relu_1") == "(float32[1,1,5])"
+    assert model.graph.flops.min() >= 0
+    assert "or the op cannot take these sizes" in model.warnings[1]
+    assert results(read_text(text, N=7), "Relu_1") == "(float32[1,1,3])"
+
+
 def test_a_loop_stacks_a_row_per_trip_and_feeds_its_body(read_text) -> None:
     text = """g (float[B, 4] x) => (float[B, 4] y, float[5, B, 4] rows)
         { m = Constant<value = int64 {5}>()  on = Constant<value = bool {1}>()  w = Exp(x)
