@@ -47,6 +47,8 @@ class MeasuredModel:
     model: str
     """File or name in the zoo."""
     devices: str
+    input: str | None = None
+    """The `.npz` file of the inputs that it runs with; None: random ones."""
 
 
 class ForgetfulEvaluator(Evaluator, Protocol):
@@ -187,10 +189,11 @@ def executed_problem(
 
     Raises:
         UnsupportedModel: the model cannot be read, or is an op graph.
+        InvalidInput: the model does not take the inputs.
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device, or other work keeps a device busy and `force` is false.
     """
-    setup = set_up(measured.model, measured.devices, measure=True, force=force)
+    setup = set_up(measured.model, measured.devices, measure=True, force=force, inputs=measured.input)
     for warning in setup.warnings:
         on_warning(warning)
     with MeasuredEvaluator(

@@ -17,6 +17,8 @@ from gnnplace.onnx_io.shapes.tensor_info import MAX_SIZE
 from gnnplace.planners.solution import Budget, Progress
 
 Dims = Mapping[str, int | Sequence[int]]
+Inputs = Mapping[str, Any] | str | Path
+"""Arrays by the names of inputs, or an `.npz` file of them."""
 """One or several sizes by name of the dimension."""
 
 _MAX_SHAPES = 32
@@ -94,6 +96,8 @@ class PlaceOptions:
     """Sizes of symbolic dimensions; several sizes of one dimension make several shapes."""
     dims_objective: DimsObjective = "worst"
     """How the times at several shapes combine: the worst or the mean is minimised."""
+    inputs: Inputs | None = field(default=None, compare=False)
+    """Inputs that the model is measured with, in place of random ones; their shapes are the sizes of all dimensions."""
     custom_ops: Sequence[str | Path] = ()
     """Shared libraries with operators that ONNX Runtime does not have."""
     policy: str | Path | None = None
@@ -114,6 +118,10 @@ class PlaceOptions:
         if self.seconds is not None:
             check_number("seconds", self.seconds)
         shapes_of(self.dims)
+        if self.inputs is not None and not isinstance(self.inputs, Mapping | str | Path):
+            raise GnnplaceError(f"inputs is {shown(self.inputs)}; expected arrays by name, or an .npz file")
+        if self.inputs is not None and self.dims:
+            raise GnnplaceError("inputs have sizes already; leave out the sizes of dimensions (dims, --dim)")
         check_paths("custom_ops", self.custom_ops)
         check_function("on_warning", self.on_warning)
         if self.on_progress is not None:
@@ -154,6 +162,7 @@ class Keywords(TypedDict, total=False):
     max_groups: int | None
     dims: Dims
     dims_objective: DimsObjective
+    inputs: Inputs | None
     custom_ops: Sequence[str | Path]
     policy: str | Path | None
     ray: str | None

@@ -230,7 +230,7 @@ def set_up(
 ) -> ProblemSetup:
     """A model on devices: its op graph, the seconds of every op on every device, op groups, and simulators.
 
-    Of the options, `dims`, `dims_objective`, `custom_ops`, `objective`, `max_groups`, `measure` and `force` count. With
+    Of the options, `dims`, `dims_objective`, `inputs`, `custom_ops`, `objective`, `max_groups`, `measure` and `force` count. With
     `measure`, unknown costs are measured first.
 
     >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
@@ -284,7 +284,7 @@ def _set_up(
     if over_hosts is None:
         topology = topology_of(devices)
         to_run = options.measure or (to_run and is_real(topology))
-    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, inputs=options.inputs, to_run=to_run)
     cost: CostModel | None = None
     warnings: list[str] = []
     if over_hosts is None and devices == AUTO:

@@ -23,7 +23,7 @@ def profile(
     """Measures every op of a model on real devices and every link: the object that `gnnplace profile --json` prints.
 
     Later searches on this machine use the measurements. The file `out` receives all known costs of these kinds of devices. Of
-    the options, `dims`, `custom_ops`, `seed`, `force` and `on_warning` count.
+    the options, `dims`, `inputs`, `custom_ops`, `seed`, `force` and `on_warning` count.
 
     >>> costs = profile("model.onnx", "cpu:0,cpu:1", out="costs.json")  # doctest: +SKIP
 
@@ -34,7 +34,7 @@ def profile(
     """
     options = with_keywords(options, keywords)
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, inputs=options.inputs, to_run=True)
     workload.check_executable()  # before anything is measured
     for warning in (*workload.warnings, *check_free(topology.device_names, options.force)):
         options.on_warning(warning)

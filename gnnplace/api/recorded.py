@@ -42,9 +42,9 @@ def recorded_setup(record: str | Record, options: PlaceOptions = PlaceOptions())
     from models_zoo.records.record import load_record
 
     found = load_record(record) if isinstance(record, str) else record
-    if options.measure or options.dims:
+    if options.measure or options.dims or options.inputs is not None:
         raise GnnplaceError(
-            f"record:{found.name} is an op graph with simulated costs; leave out measured runs and sizes of dimensions"
+            f"record:{found.name} is an op graph with simulated costs; leave out measured runs, inputs and sizes of dimensions"
         )
     workload, topology = Workload.of(found.read_graph()), found.read_devices()
     cost = PerTypeCost(RooflineCost(), found.type_seed, found.type_spread)

@@ -92,6 +92,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     ray: str | None = None,
     measure: str | Path | None = None,
     devices: str | None = None,
+    input: str | Path | None = None,
     force: bool = False,
     on_update: Callable[[Row], None] = lambda row: None,
     on_warning: Callable[[str], None] = lambda text: None,
@@ -120,6 +121,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
             the metrics have the seconds of the start and of the fastest placement so far, and the number of executions. That
             placement is `placement.json` in the run's folder, and the card's `executed` is its difference to the start.
         devices: real devices such as `cpu:0,cpu:1`, for `measure`.
+        input: `.npz` file of the inputs for `measure`, random ones by default; they state the sizes of symbolic dimensions.
         force: execute even if other work keeps a device busy.
         on_update: receives the metrics of every update; `of_updates` is the number of all updates.
         on_warning: receives a line for every lost process.
@@ -130,6 +132,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         InvalidRun: `out` holds another run, or there is none to resume.
         InvalidPolicy: the policy to start from cannot be used.
         UnsupportedModel: the model to execute cannot be read.
+        InvalidInput: the model to execute does not take the inputs.
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run, or other work keeps a device busy.
         ProcessLost: another process has ended early, on a cluster three times between two checkpoints; the run can be resumed.
@@ -147,12 +150,14 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     if ray is None and processes is not None and processes > most:
         raise GnnplaceError(f"processes is {processes}; expected at most {most} on the cores of this machine")
     _check_measured(measure, devices, processes, ray)
+    if input is not None and measure is None:
+        raise GnnplaceError("input is for a model that is executed; name the model with measure, or leave input out")
     files, start, hosts = RunFiles(Path(out)), None if policy is None else policy_file(policy), hosts_at(ray)
     if resume:
         settings = stored_settings(files.out)
         given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}
         if measure is not None:
-            given |= {"measure": str(measure), "devices": devices}
+            given |= {"measure": str(measure), "devices": devices, "input": input and str(input)}
         _refuse_changes({**given, "ablation": left_out}, settings)
     else:
         if start is not None and ablations:
@@ -160,7 +165,9 @@ def train(  # noqa: PLR0913 each option of a run is an argument
                 f"ablation {left_out!r} changes the network, which policy {start.name!r} has; leave one out"
             )
         if settings is None:
-            measured = None if measure is None or devices is None else MeasuredModel(str(measure), devices)
+            measured = None
+            if measure is not None and devices is not None:
+                measured = MeasuredModel(str(measure), devices, None if input is None else str(input))
             num_processes = (
                 1 if measured else processes or (len(allowed_cores()) if hosts is None else hosts.num_cores())
             )
@@ -215,6 +222,7 @@ def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> Non
         "updates": training.ppo.num_updates, "processes": training.num_processes, "seed": training.seed,
         "policy": settings.start and settings.start.name, "ablation": ", ".join(settings.ablations) or None,
         "measure": settings.measured and settings.measured.model, "devices": settings.measured and settings.measured.devices,
+        "input": settings.measured and settings.measured.input,
     }  # fmt: skip
     for name, value in given.items():
         if value is not None and value != stored[name]:
@@ -310,6 +318,7 @@ def _card(files: RunFiles, settings: TrainSettings, state: RunState) -> dict[str
     amount = f"--processes {training.num_processes}"
     if measured is not None:
         data, amount = dataclasses.asdict(measured), f"--measure {measured.model} --devices {measured.devices}"
+        amount += f" --input {measured.input}" if measured.input else ""
     without = "".join(f" --ablation {name}" for name in settings.ablations)
     return {
         "data": data,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gnnplace.api.options import Dims, shapes_of
+import numpy as np
+
+from gnnplace.api.options import Dims, Inputs, shapes_of
 from gnnplace.arrays import BoolArray, IntArray
-from gnnplace.errors import UnsupportedModel, shown
+from gnnplace.errors import InvalidInput, UnsupportedModel, shown
 from gnnplace.graph.json_format import read_noted_graph
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.onnx_io.manifest import value_infos
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import at_dims, read_onnx, with_inferred_types
 from gnnplace.onnx_io.segments import Segment, segments
+from gnnplace.onnx_io.shapes.tensor_info import axis_names
+from gnnplace.running.feed import checked_feed, read_arrays
 from gnnplace.running.part_session import infer_types
 
 ModelSource = str | Path | OpGraph | OnnxModel
@@ -75,17 +80,28 @@ class Workload:
 
 
 def load_workload(
-    model: ModelSource, dims: Dims | None = None, *, custom_ops: Sequence[str | Path] = (), to_run: bool = False
+    model: ModelSource,
+    dims: Dims | None = None,
+    *,
+    custom_ops: Sequence[str | Path] = (),
+    inputs: Inputs | None = None,
+    to_run: bool = False,
 ) -> Workload:
     """The workload of an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or an object that was read.
 
-    `dims` and `custom_ops` are those of `PlaceOptions`. With `to_run`, the ONNX model of a zoo name is built, which takes a
-    while; without it, the op graph that ships is read.
+    `dims`, `custom_ops` and `inputs` are those of `PlaceOptions`. With `to_run` or `inputs`, the ONNX model of a zoo name is built,
+    which takes a while; without them, the op graph that ships is read.
 
     Raises:
-        UnsupportedModel: the file is missing or is no model, or has no such dimensions.
+        UnsupportedModel: the file is missing or is no model, or has no such dimensions or inputs.
+        InvalidInput: the model does not take these inputs.
         InvalidGraph: the op-graph file breaks a rule.
     """
+    if inputs is not None:
+        read_at_1 = load_workload(model, custom_ops=custom_ops, to_run=True)
+        if read_at_1.onnx is None:
+            raise UnsupportedModel(f"{read_at_1.name!r} is an op graph, which has no inputs; leave inputs out")
+        return Workload.of(with_inputs(read_at_1.onnx, inputs))
     first, *others = shapes_of(dims or {})
     if isinstance(model, OpGraph):
         if dims:
@@ -122,3 +138,29 @@ def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
     if dims:
         raise UnsupportedModel(f"{_ZOO}{text}: has no symbolic dimensions; leave dims out, or change a setting")
     return Workload.of(graph)
+
+
+def with_inputs(model: OnnxModel, inputs: Inputs) -> OnnxModel:
+    """The model at the shapes of these inputs, with which it is measured from then on.
+
+    Raises:
+        UnsupportedModel: an input is no tensor.
+        InvalidInput: the file cannot be read; an input is missing, unknown, or of another type or shape; or one dimension has
+            different sizes in them.
+    """
+    given = read_arrays(Path(inputs)) if isinstance(inputs, str | os.PathLike) else inputs
+    needed = [value for value in model.model.graph.inputs if not value.is_initializer()]
+    arrays = checked_feed({info.name: info for info in value_infos(model.model, needed)}, given)
+    sizes: dict[str, int] = {}
+    for value in needed:
+        array = arrays[str(value.name)]
+        if not isinstance(array, np.ndarray):
+            raise UnsupportedModel(
+                f"input {value.name!r} of {model.path.name} is no tensor but {value.type}; measuring needs tensors"
+            )
+        for axis, size in zip(axis_names(value), array.shape, strict=False):
+            if isinstance(axis, str) and sizes.setdefault(axis, size) != size:
+                raise InvalidInput(
+                    f"dimension {axis!r} has size {size} in the input {value.name!r}, but {sizes[axis]} in an earlier one"
+                )
+    return replace(at_dims(model, sizes), inputs=arrays)

@@ -66,6 +66,7 @@ def profile(
     devices: options.DevicesOption,
     out: Annotated[Path, typer.Option(metavar="costs.json", help="file for the costs")],
     dim: options.DimOption = None,
+    input: options.InputOption = None,
     custom_ops: options.CustomOpsOption = None,
     seed: options.SeedOption = 0,
     force: options.ForceOption = False,
@@ -82,7 +83,7 @@ def profile(
     check_target(out)
     with bar("running on every device, probing links"):
         result = run(
-            model, devices, out, dims=options.parse_dims(dim), custom_ops=custom_ops or (), seed=seed, force=force,
+            model, devices, out, dims=options.parse_dims(dim), inputs=input, custom_ops=custom_ops or (), seed=seed, force=force,
             on_warning=lambda text: warn([text]),
         )  # fmt: skip
     if json:

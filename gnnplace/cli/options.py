@@ -56,6 +56,14 @@ InputDimOption = Annotated[
         help="size of a symbolic dimension of random inputs, else the one that the model was placed for; may be repeated",
     ),
 ]
+InputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--input",
+        metavar="X.npz",
+        help="inputs by name to measure with, random ones if not given; they state the sizes of symbolic dimensions",
+    ),
+]
 DimsObjectiveOption = Annotated[DimsObjective, typer.Option(help="time to minimise when a dimension has several sizes")]
 CustomOpsOption = Annotated[
     list[Path] | None,

@@ -36,6 +36,7 @@ def place(
     groups: options.GroupsOption = None,
     dim: options.DimOption = None,
     dims_objective: options.DimsObjectiveOption = "worst",
+    input: options.InputOption = None,
     custom_ops: options.CustomOpsOption = None,
     ray: options.RayOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
@@ -57,7 +58,7 @@ def place(
         plan = run(
             model, devices, planner=planner, objective=objective, evaluations=evaluations, seconds=seconds,
             measure=measure, force=force, policy=policy, seed=seed, max_groups=groups, dims=options.parse_dims(dim),
-            dims_objective=dims_objective, custom_ops=custom_ops or (), ray=ray, on_progress=on_progress,
+            dims_objective=dims_objective, inputs=input, custom_ops=custom_ops or (), ray=ray, on_progress=on_progress,
         )  # fmt: skip
     warn([*plan.setup.workload.warnings, *plan.warnings])
     if not plan.evaluation.feasible:
@@ -71,10 +72,10 @@ def place(
         if json:
             print_json(plan.summary(saved))
         else:
-            _print_plan(plan, saved, ray)
+            _print_plan(plan, saved, input, ray)
 
 
-def _print_plan(plan: Plan, saved: Path | None, ray: str | None) -> None:
+def _print_plan(plan: Plan, saved: Path | None, input: Path | None, ray: str | None) -> None:
     kept = plan.kept or plan.solution.planner
     marked = {number: "green" for number, row in enumerate(plan.rows) if row["planner"] == kept}
     print_table(_COLUMNS, [_cells(row) for row in plan.rows], marked)
@@ -89,10 +90,10 @@ def _print_plan(plan: Plan, saved: Path | None, ray: str | None) -> None:
     print_answer(f"{plan.setup.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}")
-    hint(_next_step(plan, saved, ray))
+    hint(_next_step(plan, saved, input, ray))
 
 
-def _next_step(plan: Plan, saved: Path | None, ray: str | None) -> str:
+def _next_step(plan: Plan, saved: Path | None, input: Path | None, ray: str | None) -> str:
     from gnnplace.devices.real_names import host_of
     from gnnplace.running.devices import is_real
 
@@ -103,7 +104,7 @@ def _next_step(plan: Plan, saved: Path | None, ray: str | None) -> str:
     if not is_real(plan.setup.topology):
         return "the same with --devices auto --measure runs here"
     on_hosts = any(map(host_of, plan.setup.topology.device_names))
-    return f"gnnplace run {saved}" + (f" --ray {ray}" if on_hosts else "")
+    return f"gnnplace run {saved}" + (f" --input {input}" if input else "") + (f" --ray {ray}" if on_hosts else "")
 
 
 def compare(
@@ -197,6 +198,7 @@ def evaluate(
     force: options.ForceOption = False,
     dim: options.DimOption = None,
     dims_objective: options.DimsObjectiveOption = "worst",
+    input: options.InputOption = None,
     custom_ops: options.CustomOpsOption = None,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -206,7 +208,7 @@ def evaluate(
 
     result = run(
         model, devices, placement, against=against, measure=measure, force=force, dims=options.parse_dims(dim),
-        dims_objective=dims_objective, custom_ops=custom_ops or (),
+        dims_objective=dims_objective, inputs=input, custom_ops=custom_ops or (),
     )  # fmt: skip
     warn(result["warnings"])
     if json:

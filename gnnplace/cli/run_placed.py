@@ -47,7 +47,7 @@ def run_placed(
             if not is_random:
                 raise
             shapes = ", ".join(f"{name} {list(np.shape(value))}" for name, value in feed.items())
-            mend = f"inputs are random, with shapes {shapes}; --dim NAME=N or --input X.npz gives others"
+            mend = f"inputs are random, of shapes {shapes}; --dim NAME=N or --input X.npz gives others"
             raise MeasurementFailed(f"{error} ({mend})") from None
         seconds.append(time.perf_counter() - begin_s)
         on_run(number + 1, min(seconds))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from gnnplace.cli.options import ForceOption, JsonOption, QuietOption, RayOption
+from gnnplace.cli.options import ForceOption, InputOption, JsonOption, QuietOption, RayOption
 from gnnplace.cli.output import NOTES, bar, hint, note, print_answer, print_json, warn
 from gnnplace.interruption import stop_requests
 from gnnplace.training import Ablation
@@ -47,6 +47,7 @@ def train(
         str | None, typer.Option(metavar="MODEL", help="train on this model by executing its placements on --devices")
     ] = None,
     devices: Annotated[str | None, typer.Option(metavar="SPEC", help="real devices for --measure: cpu:0,cpu:1")] = None,
+    input: InputOption = None,
     force: ForceOption = False,
     ray: RayOption = None,
     json: JsonOption = False,
@@ -66,7 +67,7 @@ def train(
     with stop_requests(on_first=lambda: note(ending)) as interrupted, _progress() as show:
         card = run(
             out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
-            minutes=minutes, ray=ray, measure=measure, devices=devices, force=force,
+            minutes=minutes, ray=ray, measure=measure, devices=devices, input=input, force=force,
             on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
         )  # fmt: skip
     files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gnnplace.api import measuring as here
-from gnnplace.api.options import Dims, PlaceOptions
+from gnnplace.api.options import PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, measurement_store, topology_of
 from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Executor, Run, attempt, chosen_planner
 from gnnplace.api.workload import Workload, load_workload
@@ -325,10 +325,11 @@ def _profiled_on_hosts(
     model = workload.models[0]
     libraries = {f"{number}-{path.name}": path for number, path in enumerate(map(Path, options.custom_ops))}
     files = sent_files({model.path.name: model.path, **external_beside(model.path), **libraries})
-    dims: Dims = dict(options.dims) or dict(model.dims)
+    dims = dict(options.dims) or dict(model.dims)
+    shape = {"dims": dims} if model.inputs is None else {"inputs": model.inputs}
     alike = [json.dumps([part.spec, dict(part.host.fingerprint)], sort_keys=True, default=str) for part in found.parts]
     first = dict(reversed(list(zip(alike, found.parts, strict=True))))
-    arguments = (files, (model.path.name, *libraries), dims, options.seed, options.force)
+    arguments = (files, (model.path.name, *libraries), shape, options.seed, options.force)
     answers = called_on_all([(part.host, _profiled_here, (part.spec, *arguments)) for part in first.values()])
     by_key = dict(zip(first, answers, strict=True))
     warnings = dict.fromkeys(
@@ -338,17 +339,17 @@ def _profiled_on_hosts(
 
 
 def _profiled_here(
-    spec: str, files: SentFiles, names: Sequence[str], dims: Dims, seed: int, force: bool
+    spec: str, files: SentFiles, names: Sequence[str], shape: Mapping[str, Any], seed: int, force: bool
 ) -> tuple[CostStore, tuple[str, ...]]:
     """On a host: the costs that its store knows, after unknown ones were measured, and warnings.
 
-    `names` are those of the files of the model and of its libraries of operators.
+    `names` are those of the files of the model and of its libraries of operators; `shape` has the `dims` or the `inputs` of `load_workload`.
     """
     topology, (name, *libraries) = topology_of(spec), names
     with temporary_folder() as folder:
         write_sent_files(files, folder)
         custom_ops = [folder / library for library in libraries]
-        workload = load_workload(folder / name, dims, custom_ops=custom_ops, to_run=True)
+        workload = load_workload(folder / name, custom_ops=custom_ops, to_run=True, **shape)
         warnings = list(check_free(topology.device_names, force))
         costs = here.profiled(workload, topology, seed, warnings.append)
         return costs, tuple(warnings)

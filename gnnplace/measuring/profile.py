@@ -70,7 +70,7 @@ def profile_model(
         part = whole_model(maker, model, device_name)
         with process_for(part, inputs, _TIMEOUT_S) as worker:
             context = f"{model.path.name} cannot be profiled on {device_name!r}"
-            seconds = worker.samples(ProfileJob(part, folder, rule), context, model.cause)
+            seconds = worker.samples(ProfileJob(part, folder, rule), context, model.remedy)
             shares_s = None if device.family == "cpu" else measured_shares(model, device_name, maker, worker, rule)
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
         if shares_s is not None:
@@ -101,7 +101,7 @@ def session_s(model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[A
         part = whole_model(PartMaker(model, folder), model, device_name)
         with process_for(part, inputs, _TIMEOUT_S) as worker:
             context = f"{model.path.name} does not run on {device_name!r}"
-            samples = worker.samples(Job(((part,),), rule), context, model.cause)
+            samples = worker.samples(Job(((part,),), rule), context, model.remedy)
     return float(quiet_s(samples[0]))
 
 

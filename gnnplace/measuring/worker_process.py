@@ -33,6 +33,8 @@ _NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 """How ONNX Runtime, CUDA, its libraries and `cuda_driver` say that no memory is left on a GPU."""
+_REFUSAL = "[ONNXRuntimeError]"
+"""Where ONNX Runtime's own errors begin."""
 _LOADING_SHARE = 0.1  # of the seconds of a paired measurement: if two loadings of each take longer, there are no more
 
 
@@ -292,15 +294,16 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
             raise MeasurementFailed(lost[-1])
         return Answer(None, f"tried twice: {lost[0]}; {lost[1]}", retries=1)
 
-    def samples(self, job: Task, what: str, cause: str = "") -> FloatArray:
-        """`[C, R]` seconds of a job that has to succeed; `what` begins the error message and `cause` ends it.
+    def samples(self, job: Task, what: str, remedy: str = "") -> FloatArray:
+        """`[C, R]` seconds of a job that has to succeed; `what` begins the error message, and `remedy` ends one of ONNX Runtime.
 
         Raises:
             MeasurementFailed: the job failed.
         """
         answer = self.run(job)
         if answer.samples is None:
-            raise MeasurementFailed(f"{what}: {answer.failure}{cause}")
+            is_refused = _REFUSAL in str(answer.failure)
+            raise MeasurementFailed(f"{what}: {answer.failure}{remedy if is_refused else ''}")
         return answer.samples
 
 

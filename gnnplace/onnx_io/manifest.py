@@ -104,8 +104,8 @@ def _manifest(
     devices = [device_names[segment.device] for segment in found] or [device_names[0]] * len(split)
     return Manifest(
         devices=tuple(device_names),
-        inputs=_value_infos(model.model, model.model.graph.inputs),
-        outputs=_value_infos(model.model, model.model.graph.outputs),
+        inputs=value_infos(model.model, model.model.graph.inputs),
+        outputs=value_infos(model.model, model.model.graph.outputs),
         parts=tuple(
             replace(part, device=device, optimised=kernels is not None)
             for part, device in zip(split, devices, strict=True)
@@ -184,7 +184,8 @@ def _check(manifest: Manifest, folder: Path, path: Path) -> None:
             raise InvalidPlacement(f"{path}: no part gives the model output {info.name!r}")
 
 
-def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo, ...]:
+def value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo, ...]:
+    """What a session says about inputs or outputs of a model."""
     return tuple(
         ValueInfo(
             name=str(value.name),

@@ -1,13 +1,16 @@
 """A model that was read, with its op graph and constant ops, and the placement hints in its `metadata_props`."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 from onnx import defs
 
 from gnnplace.arrays import BoolArray
@@ -42,18 +45,29 @@ class OnnxModel:
     """Shared libraries with operators that ONNX Runtime lacks."""
     assumed: tuple[str, ...] = ()
     """Symbolic dimensions of which no size is given, so that 1 is taken."""
+    inputs: Mapping[str, NDArray[Any]] | None = None
+    """Arrays with which the model is measured; None: random ones."""
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Text that is equal for the same file at the same dimensions."""
-        return json.dumps([self.sha256, dict(self.dims)], sort_keys=True)
+        """Text that is equal for the same file at the same dimensions, and with the same inputs if some are given."""
+        facts: list[object] = [self.sha256, dict(self.dims)]
+        if self.inputs is not None:
+            digest = hashlib.sha256()
+            for name, array in sorted(self.inputs.items()):
+                digest.update(repr((name, str(array.dtype), array.shape)).encode())
+                digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+            facts.append(digest.hexdigest())
+        return json.dumps(facts, sort_keys=True)
 
     @property
-    def cause(self) -> str:
-        """What may be wrong where the model cannot run: the end of a message, empty where every size is given."""
-        if not self.assumed:
+    def remedy(self) -> str:
+        """The end of a message about a model that ONNX Runtime has refused to run; empty where its inputs were given."""
+        if self.inputs is not None:
             return ""
-        return f" (no size is given for {', '.join(map(repr, self.assumed))}, so 1 is taken; --dim NAME=N gives one)"
+        sizes = f", of size 1 along {', '.join(map(repr, self.assumed))}" if self.assumed else ""
+        dims = "--dim NAME=N or " if self.assumed else ""
+        return f" (inputs are random{sizes}; {dims}--input X.npz gives others)"
 
     @cached_property
     def constant_ops(self) -> BoolArray:

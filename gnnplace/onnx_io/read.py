@@ -87,13 +87,15 @@ def read_onnx(
 
 
 def at_dims(model: OnnxModel, dims: Mapping[str, int]) -> OnnxModel:
-    """The same nodes and weights with costs at other dimensions; see `read_onnx`.
+    """The same nodes and weights with costs at other dimensions, measured with random inputs; see `read_onnx`.
 
     Raises:
         UnsupportedModel: the model lacks a dimension of `dims`.
     """
     graph, dimensions, warnings = _costs(model.path, model.model, dims)
-    return replace(model, graph=graph, dims=dimensions.values, warnings=warnings, assumed=dimensions.assumed)
+    return replace(
+        model, graph=graph, dims=dimensions.values, warnings=warnings, assumed=dimensions.assumed, inputs=None
+    )
 
 
 def with_inferred_types(

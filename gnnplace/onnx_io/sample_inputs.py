@@ -39,7 +39,7 @@ def wide_probe_model(num_floats: int, sources: Sequence[str], targets: Sequence[
 
 
 def sample_inputs(model: OnnxModel, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """One array per input without a default, at the model's dimensions.
+    """One array per input without a default, at the model's dimensions: those that the model has, else random ones.
 
     Floats are uniform in [0, 1), so that logarithms and roots are finite. Integers are 0, a valid index of every axis;
     an integer scalar is 1, as it may be the trip count of a loop. Booleans are true, since most are masks.
@@ -47,6 +47,8 @@ def sample_inputs(model: OnnxModel, rng: np.random.Generator) -> dict[str, NDArr
     Raises:
         UnsupportedModel: an input is not a tensor, or is complex.
     """
+    if model.inputs is not None:
+        return dict(model.inputs)
     return {
         str(value.name): _sample(value, model, rng) for value in model.model.graph.inputs if not value.is_initializer()
     }

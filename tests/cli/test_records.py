@@ -35,7 +35,8 @@ def test_planners_are_compared_on_a_record(cli: Cli) -> None:
         ("place record:layered_20-k40x4", "did you mean 'layered_200-k40x4'"),
         ("place zoo:nmt_2", "the devices are missing; name them"),
         (f"place record:{NAME} --measure", "leave out measured runs"),
-        (f"place record:{NAME} --dim batch=4", "leave out measured runs and sizes of dimensions"),
+        (f"place record:{NAME} --dim batch=4", "leave out measured runs, inputs and sizes of dimensions"),
+        (f"place record:{NAME} --input x.npz", "leave out measured runs, inputs and sizes of dimensions"),
         (f"bench records --only {NAME} --extend none.json", "none.json"),
     ],
 )

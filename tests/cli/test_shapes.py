@@ -90,10 +90,10 @@ def test_a_model_that_cannot_run_with_sizes_of_1_is_placed_and_every_failure_nam
     assert "or the op cannot take these sizes" in errors
     code, _, errors = cli(f"run {out} --quiet")
     assert code == 1
-    assert "inputs are random, with shapes x [1, 1, 1]; --dim NAME=N or --input X.npz gives others" in errors
+    assert "inputs are random, of shapes x [1, 1, 1]; --dim NAME=N or --input X.npz gives others" in errors
     code, _, errors = cli(f"place {model} --devices cpu:0 --measure --force --evaluations 1")
     assert code == 1
-    assert "no size is given for 'N', so 1 is taken; --dim NAME=N gives one" in errors
+    assert "(inputs are random, of size 1 along 'N'; --dim NAME=N or --input X.npz gives others)" in errors
     assert cli.json(f"run {out} --dim N=7")["outputs"] == {"y": {"shape": [1, 1, 3], "dtype": "float32"}}
 
 
