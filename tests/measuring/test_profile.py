@@ -70,7 +70,7 @@ def test_ops_on_a_gpu_share_the_seconds_of_the_session_as_parts_take_them(
         def __enter__(self) -> "Worker":
             return self
 
-        def samples(self, job: ProfileJob, context: str) -> np.ndarray:
+        def samples(self, job: ProfileJob, context: str, remedy: str) -> np.ndarray:
             jobs.append(job)
             return np.full((1, 5), 30.0)
 
@@ -92,7 +92,7 @@ def test_ops_of_a_core_lose_what_the_profiler_adds_before_they_are_scaled(
         def __enter__(self) -> "Worker":
             return self
 
-        def samples(self, job: ProfileJob, context: str) -> np.ndarray:
+        def samples(self, job: ProfileJob, context: str, remedy: str) -> np.ndarray:
             runs = job.rule.warmup + 3
             events = [
                 {"cat": "Node", "name": f"{name}_kernel_time", "dur": microseconds}
