@@ -20,7 +20,7 @@ from gnnplace.running.cuda_libraries import load_cuda_libraries, remedy
 from gnnplace.running.gpu_streams import device_stream
 
 _GET_CPU = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
-_ERRORS_ONLY = 3  # ONNX Runtime's log level: cut models often break declared shapes, which it would warn of
+_ERRORS_ONLY, FATAL_ONLY = 3, 4  # ONNX Runtime's log levels
 _OPENVINO = "OpenVINOExecutionProvider"
 _PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}
 
@@ -158,10 +158,18 @@ def session_settings(device: RealDevice) -> SessionSettings:
     return SessionSettings(threads, len(device.cores) if device.parallel else 1, device.parallel, entries)
 
 
+def log_level(device: RealDevice) -> int:
+    """ONNX Runtime's log level for sessions on a device: no warnings, as cut models often break declared shapes.
+
+    Its own kernels on cores log no error that is not raised as well.
+    """
+    return FATAL_ONLY if device.family == "cpu" else _ERRORS_ONLY
+
+
 def session_options(device: RealDevice) -> ort.SessionOptions:
     """Options for a session that uses this device's cores alone and records the provider of each op."""
     settings, options = session_settings(device), ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = log_level(device)
     options.intra_op_num_threads, options.inter_op_num_threads = settings.intra_op_threads, settings.inter_op_threads
     if settings.parallel:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL

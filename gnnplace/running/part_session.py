@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.onnx_io.part import Part
-from gnnplace.running.devices import create_session, register_custom_ops
+from gnnplace.running.devices import FATAL_ONLY, create_session, register_custom_ops
 from gnnplace.running.values import HOST, Options, Value, as_numpy, device_memory, only_tensors, python_run, run_tensors
 
 if TYPE_CHECKING:
@@ -95,16 +95,13 @@ class SessionCache:
             self._sessions = {entry: session for entry, session in self._sessions.items() if entry[1] in keys}
 
 
-_FATAL_ONLY = 4  # ONNX Runtime's log level: the error is reported again where the model is loaded to run
-
-
 def infer_types(model: bytes, source: OnnxModel) -> dict[str, TypeText]:
     """Type and shape of each output of a model, by name; empty if ONNX Runtime cannot load the model.
 
     `source` is the model that it derives from: its external weights and custom operators apply.
     """
     options = ort.SessionOptions()
-    options.log_severity_level = _FATAL_ONLY
+    options.log_severity_level = FATAL_ONLY  # an error is reported again where the model is loaded to run
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", str(source.path.resolve().parent)

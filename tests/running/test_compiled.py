@@ -396,3 +396,18 @@ with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"
 def test_the_first_requests_of_a_process_compile_nothing_and_load_nothing_compiled() -> None:
     shown = subprocess.run([sys.executable, "-c", _FIRST_REQUESTS], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["CompiledDevices", "True", "0"]
+
+
+@pytest.mark.parametrize("devices", [CORES, CORES[:1] * 2])
+@pytest.mark.parametrize("devices_of", [None, python_devices])
+def test_an_error_of_onnx_runtime_is_raised_and_not_logged_as_well(
+    devices: Sequence[str], devices_of: DevicesOf | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"(float[N] {a}) => (float[M] {b}) {{ s = Shape({a})  {b} = Tile({a}, s) }}" for a, b in ("ab",)]
+    texts.append("(float[N] a, float[M] b) => (float[K] c) { c = Add(a, b) }")
+    parts = [part(text, device) for text, device in zip(texts, devices, strict=True)]
+    chosen = {} if devices_of is None else {"devices_of": devices_of}
+    failure = pytest.raises(MeasurementFailed, match=r"part 'a\+b->c' failed on 'cpu:\d'")
+    with PlacedRunner(parts, ["a"], ["c"], **chosen) as runner, failure:  # type: ignore[arg-type]
+        runner.run(None, {"a": np.ones(3, np.float32)})
+    assert capfd.readouterr().err == ""

@@ -23,7 +23,7 @@ from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.external_data import ExternalWeight, external_weights
 from gnnplace.onnx_io.part import Part
-from gnnplace.running.devices import check_assignment, provider_options, session_settings
+from gnnplace.running.devices import check_assignment, log_level, provider_options, session_settings
 
 _API_VERSION = 24
 # Position and types of the arguments of each function; all return a status but those of `_NO_STATUS`.
@@ -154,7 +154,7 @@ class CInterface:
         """
         options, settings, is_own = self.made("CreateSessionOptions"), session_settings(device), device.family == "cpu"
         try:
-            self.call("SetSessionLogSeverityLevel", options, _ERROR)
+            self.call("SetSessionLogSeverityLevel", options, log_level(device))
             self.call("SetIntraOpNumThreads", options, settings.intra_op_threads)
             self.call("SetInterOpNumThreads", options, settings.inter_op_threads)
             if settings.parallel:
