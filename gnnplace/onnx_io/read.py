@@ -29,6 +29,18 @@ TypeInference = Callable[[bytes, OnnxModel], Mapping[str, TypeText]]
 """Maps the bytes of a model, and the model that they derive from, to the types of the outputs by name."""
 
 _FIRST_IR_WITH_OPSETS = 3
+_HEAD_BYTES = 64
+_OTHER_FORMATS = (
+    (0, b"version https://git-lfs", "is a pointer of Git LFS and not the model; git lfs pull brings the model"),
+    (0, b"<!doctype html", "is a web page; download the model again"),
+    (0, b"<html", "is a web page; download the model again"),
+    (4, b"ORTM", "is in ONNX Runtime's own format; give the .onnx file that it was made from"),
+    (0, b"PK\x03\x04", "is a zip archive, as PyTorch saves models; export the model with torch.onnx.export"),
+    (8, b'{"', "is a file of weights (safetensors) without a graph; export the model with torch.onnx.export"),
+    (4, b"TFL3", "is a model of TensorFlow Lite; convert it with tf2onnx"),
+    (0, b"\x89HDF", "is an HDF5 file, as Keras saves models; convert the model with tf2onnx"),
+)
+"""Where the mark of another format is in a file, the mark, and what to do."""
 _UNKNOWN_SIZE = "unk__"  # prefix of ONNX Runtime's names for sizes that it does not know
 
 
@@ -146,11 +158,20 @@ def _parse(path: Path) -> onnx.ModelProto:
     except OSError as problem:
         raise UnsupportedModel(f"{path}: cannot be read ({problem.strerror}); check the path") from None
     except DecodeError:
-        raise UnsupportedModel(f"{path}: is no ONNX model, or is cut off or damaged; export or copy it again") from None
+        reason = _other_format(path) or "is no ONNX model, or is cut off or damaged; export or copy it again"
+        raise UnsupportedModel(f"{path}: {reason}") from None
     if path.stat().st_size == 0:
         raise UnsupportedModel(f"{path}: is empty; export or copy it again")
     if not proto.HasField("graph") or not proto.ir_version:
-        raise UnsupportedModel(f"{path}: holds no graph; expected an ONNX model")
+        reason = _other_format(path) or "holds no graph; expected an ONNX model"
+        raise UnsupportedModel(f"{path}: {reason}")
     if proto.ir_version >= _FIRST_IR_WITH_OPSETS and not proto.opset_import:
         raise UnsupportedModel(f"{path}: states no operator set; the file may be cut off, export or copy it again")
     return proto
+
+
+def _other_format(path: Path) -> str | None:
+    """What a file is that is often taken for an ONNX model, and what to do; None if it is nothing known."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return next((reason for at, mark, reason in _OTHER_FORMATS if head[at:].lower().startswith(mark.lower())), None)

@@ -188,6 +188,13 @@ def test_newer_versions_than_runtimes_take_are_read(tmp_path: Path) -> None:
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00", "is no ONNX model"),
         (b'{"format": "gnnplace.graph/1"}', "is no ONNX model"),
         (onnx.ModelProto(ir_version=8).SerializeToString(), "holds no graph"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull brings the model"),
+        (b"<!DOCTYPE HTML>\n<html><body>not found</body></html>", "is a web page"),
+        (b"\x18\0\0\0ORTM\0\0\0\0\x0c\0\x10\0", "give the .onnx file that it was made from"),
+        (b"PK\x03\x04\0\0\x08\x08\0\0\0\0archive/data.pkl", "as PyTorch saves models"),
+        (b'\x18\0\0\0\0\0\0\0{"__metadata__":{}}', "is a file of weights"),
+        (b"\x1c\0\0\0TFL3\x14\0\x20\0", "is a model of TensorFlow Lite"),
+        (b"\x89HDF\r\n\x1a\n\0\0\0\0", "as Keras saves models"),
         (
             onnx.parser.parse_model(CHAIN).SerializeToString().replace(b"Relu", b"R\xfflu"),
             "is no text in UTF-8|is no ONNX model",
