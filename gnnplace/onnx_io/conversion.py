@@ -8,10 +8,13 @@ import onnx_ir as ir
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.onnx_io.folding import constant_tensor, subgraphs, values_read
 from gnnplace.onnx_io.model import GROUP_KEY, node_stage, state_of
+from gnnplace.onnx_io.op_costs.contributed import CONTRIBUTED_INTEGER_PRODUCTS
 from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
-from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost, signature
+from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost, qualified_type, signature
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
+
+_INTEGER_PRODUCTS = INTEGER_PRODUCTS | CONTRIBUTED_INTEGER_PRODUCTS
 
 
 def convert(
@@ -58,7 +61,7 @@ def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memor
     cost = node_cost(node, opset, tensors)
     return Op(
         name=str(node.name),
-        type=node.op_type if node.domain == "" else f"{node.domain}::{node.op_type}",
+        type=qualified_type(node),
         flops=cost.flops,
         bytes_accessed=cost.bytes,
         memory_bytes=memory_bytes,
@@ -74,7 +77,7 @@ def _dtype(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> str:
     found = [tensors[value] for value in (*node.inputs, *node.outputs) if value is not None]
     known = [tensor for tensor in found if tensor.dtype is not None]
     floats = [tensor for tensor in known if tensor.dtype and tensor.dtype.is_floating_point()]
-    chosen = known if node.domain == "" and node.op_type in INTEGER_PRODUCTS else floats or known
+    chosen = known if qualified_type(node) in _INTEGER_PRODUCTS else floats or known
     return chosen[0].dtype_name if chosen else "float32"
 
 

@@ -9,6 +9,8 @@ In reading order:
 - `elementwise.py`: FLOPs per output element, and moved bytes of operators that copy, gather or view;
 - `matrix.py`: convolutions, matrix products, attention and recurrent layers;
 - `reduction.py`: reductions, normalisations, pooling, resizing, sorting, transforms;
+- `contributed.py`: operators that ONNX Runtime adds, as optimised and quantised models have them;
+- `estimators.py`: trees, linear models and support vectors (`ai.onnx.ml`);
 - `node_cost.py`: all tables together, the default, the bodies of If, Loop and Scan, and signatures.
 """
 

@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from gnnplace.onnx_io.folding import subgraphs
 from gnnplace.onnx_io.op_costs.call import Call, Rule
+from gnnplace.onnx_io.op_costs.contributed import CONTRIBUTED_BYTES, CONTRIBUTED_FLOPS
 from gnnplace.onnx_io.op_costs.elementwise import COPYING, ELEMENTWISE_FLOPS, MOVED_BYTES, VIEWS
+from gnnplace.onnx_io.op_costs.estimators import ESTIMATOR_BYTES, ESTIMATOR_FLOPS
 from gnnplace.onnx_io.op_costs.matrix import MATRIX_FLOPS
 from gnnplace.onnx_io.op_costs.reduction import REDUCTION_FLOPS
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
@@ -28,17 +30,25 @@ class NodeCost(NamedTuple):
     bytes: float
 
 
-_FLOPS: Mapping[str, Rule] = {
+_FLOPS: Mapping[str, Rule] = {  # by op type; by domain and op type outside ONNX's own domain
     **dict.fromkeys(VIEWS | COPYING, lambda call: 0.0),
     **ELEMENTWISE_FLOPS,
     **MATRIX_FLOPS,
     **REDUCTION_FLOPS,
+    **CONTRIBUTED_FLOPS,
+    **ESTIMATOR_FLOPS,
 }
+_BYTES: Mapping[str, Rule] = {**MOVED_BYTES, **CONTRIBUTED_BYTES, **ESTIMATOR_BYTES}
+
+
+def qualified_type(node: ir.Node) -> str:
+    """The op type, with the domain in front if it is not ONNX's own: `Relu`, `com.microsoft::FusedMatMul`."""
+    return node.op_type if node.domain == "" else f"{node.domain}::{node.op_type}"
 
 
 def has_known_cost(node: ir.Node) -> bool:
     """Whether the node has a rule for its type, or bodies that determine its cost."""
-    return (node.domain == "" and node.op_type in _FLOPS) or next(subgraphs(node), None) is not None
+    return qualified_type(node) in _FLOPS or next(subgraphs(node), None) is not None
 
 
 def node_cost(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> NodeCost:
@@ -55,7 +65,7 @@ def node_cost(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo])
     inputs = tuple(None if value is None else tensors[value] for value in node.inputs)
     outputs = tuple(tensors[value] if value.name else None for value in node.outputs)
     call = Call(node, inputs, outputs, opset)
-    rule, moved = (table.get(node.op_type) if node.domain == "" else None for table in (_FLOPS, MOVED_BYTES))
+    rule, moved = (table.get(qualified_type(node)) for table in (_FLOPS, _BYTES))
     return NodeCost(
         rule(call) if rule else float(sum(tensor.size for tensor in outputs if tensor is not None)),
         moved(call) if moved else float(call.input_bytes + call.output_bytes),

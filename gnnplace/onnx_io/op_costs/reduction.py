@@ -19,7 +19,7 @@ _PER_INPUT_ELEMENT: Mapping[str, float] = {
     "ReduceLogSumExp": 4, "Softmax": SOFTMAX_FLOPS, "LogSoftmax": SOFTMAX_FLOPS, "LpNormalization": 3,
     # mean and variance (4), then difference, quotient, scale and shift
     "LayerNormalization": 8, "GroupNormalization": 8, "InstanceNormalization": 8, "MeanVarianceNormalization": 7,
-    "RMSNormalization": 4,
+    "RMSNormalization": 4, "SimplifiedLayerNormalization": 4,
     "SoftmaxCrossEntropyLoss": SOFTMAX_FLOPS + 1,
 }  # fmt: skip
 
