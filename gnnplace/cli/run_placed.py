@@ -90,9 +90,9 @@ def feed_for(
             raise InvalidInput("--dim gives sizes to random inputs, but --input names a file; leave one of them out")
         return read_arrays(input)
     model = read_onnx(placed if placed.is_file() else placed / "placed.onnx", stated)
-    known = {name: size for name, size in _placed_for(placed).items() if name in model.assumed}
-    if known:
-        model = at_dims(model, {**known, **stated})
+    if model.assumed:
+        known = {name: size for name, size in _placed_for(placed).items() if name in model.assumed}
+        model = at_dims(model, {**known, **stated}) if known else model
     for name in model.assumed:
         on_warning(assumption(name))
     return dict(sample_inputs(model, np.random.default_rng(seed)))
