@@ -9,6 +9,7 @@ import pytest
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import Workload
+from gnnplace.bench.generalization.devices import held_out_devices
 from gnnplace.evaluation import Problem
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.graph.op_graph import Op, OpGraph
@@ -21,6 +22,7 @@ from gnnplace.planners.gnn.multilevel import MultilevelConfig, clustered, refine
 from gnnplace.planners.gnn.planner import plan
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Change, Step
+from models_zoo.networks.generated import fork_join
 from models_zoo.networks.generated.layered import Settings, layered
 from tests.problems import full_mesh, problem_of
 
@@ -87,6 +89,16 @@ def test_few_evaluations_begin_with_list_schedules(problem: Problem) -> None:
     first = plan(problem, Budget(1), seed=0, multilevel=LEVELS)
     assert first.evaluations == 1
     assert first.objective_s < 1.1 * load_planner("heft")(problem, Budget(), 0).objective_s < best_device_s
+
+
+def test_one_evaluation_of_a_wide_graph_stays_on_near_devices_where_the_others_are_far() -> None:
+    graph = fork_join.fork_join(
+        fork_join.Settings(num_ops=400, branches=32, length=3, ccr=0.5), np.random.default_rng(0)
+    )
+    options = PlaceOptions(max_groups=400)
+    problem = ProblemSetup.build(Workload.of(graph), held_out_devices("servers-2x4"), options=options).problem()
+    heft_s = load_planner("heft")(problem, Budget(), 0).objective_s
+    assert plan(problem, Budget(1), seed=0, multilevel=LEVELS).objective_s < 0.7 * heft_s
 
 
 def test_the_number_of_threads_does_not_change_the_answer() -> None:

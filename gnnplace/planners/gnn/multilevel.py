@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -10,13 +11,17 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.units import coarsen_units, joined_units
 from gnnplace.local_search import Proposals, WalkRequest
+from gnnplace.planners.classical.estimates import best_estimated
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, plain_options
-from gnnplace.planners.classical.list_schedule import list_schedule, on_all_cores
+from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule, on_all_cores
+from gnnplace.planners.classical.neighbourhoods import neighbourhood_schedules
 from gnnplace.planners.search import Search
 
 _FIRST_ROUND = 50  # of a full round
+_NEAR = 8  # list schedules on each set of near devices, at most
+_NEAR_PAIRS = 2_000_000  # ops times devices of these; a pair takes 20 to 50 nanoseconds
 
 
 @dataclass(frozen=True)
@@ -143,22 +148,24 @@ def search_levels(
 
 
 def _schedules(search: Search, end_share: float) -> None:
-    """Evaluates the best single device, HEFT, whole layers, and list schedules with several prices of transfers.
+    """Evaluates the best single device, HEFT, whole layers, list schedules with several prices of transfers, and those on near devices.
 
-    With fewer evaluations than these, it begins with the schedules that are shortest by their own estimates.
+    With fewer evaluations than these, it begins with the best by the estimates of `best_estimated`.
     """
     problem = search.problem
     options, singles = list(plain_options(held_shares(problem))), problem.single_device_assignments
-    built = on_all_cores(problem, partial(list_schedule, problem), options)
+    schedules = (each.assignment for each in on_all_cores(problem, partial(list_schedule, problem), options))
+    built = chain(
+        schedules, neighbourhood_schedules(problem, max(1, min(_NEAR, _NEAR_PAIRS // problem.op_time_s.size)))
+    )
     with search.part(problem, end_share) as part:
         if part.remaining < len(singles) + 1 + len(options) and part.budget.seconds is None:
-            # Those that know how long channels are occupied come first; the estimates of others are too short.
-            pairs = zip(options, built, strict=True)
-            for _, schedule in sorted(pairs, key=lambda pair: (not pair[0].channels, float(pair[1].end_s.max()))):
-                part.evaluate_batch(schedule.assignment[None])
+            heft = list_schedule(problem, ScheduleOptions(memory_share=None)).assignment
+            for assignment in best_estimated(part, chain([heft], built, singles)):
+                part.evaluate_batch(assignment[None])
         part.evaluate_batch(singles)
         evaluate_heft(part)
         if (problem.graph.stages >= 0).any():
             part.evaluate_batch(expert_assignment(problem)[None])
-        for schedule in built:  # nothing is left of them where the loop above evaluated them
-            part.evaluate_batch(schedule.assignment[None])
+        for assignment in built:  # nothing is left of them where the loop above evaluated them
+            part.evaluate_batch(assignment[None])
